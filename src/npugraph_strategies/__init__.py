@@ -1,0 +1,1 @@
+"""Strategy objects for NPU graph operator handlers, held in injected registries."""
