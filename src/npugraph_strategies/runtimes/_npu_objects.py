@@ -1,0 +1,143 @@
+"""Events and graphs of an NPU: torch_npu's objects, made to enter their device and to raise classified errors."""
+
+from __future__ import annotations
+
+import gc
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+
+from npugraph_strategies.errors import RuntimeUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from npugraph_strategies.runtimes._base import RuntimeStream
+    from npugraph_strategies.runtimes._npu_device import NpuDevice
+    from npugraph_strategies.runtimes._npu_module import Features, NativeEvent, NativeGraph
+
+__all__ = ["NpuEvent", "NpuGraph", "Segments"]
+
+
+@final
+@attrs.frozen(eq=False)
+class NpuEvent:
+    """An external event of one device."""
+
+    device: NpuDevice = attrs.field(repr=False)
+    native: NativeEvent = attrs.field(repr=False)
+    label: str = ""
+
+    def wait(self, stream: RuntimeStream) -> None:
+        """Make later work on `stream` wait for one `record`."""
+        self.device.call("event.wait", self.label, self.native.wait, stream)
+
+    def reset(self, stream: RuntimeStream) -> None:
+        """Clear the flag in stream order."""
+        self.device.call("event.reset", self.label, self.native.reset, stream)
+
+    def record(self, stream: RuntimeStream) -> None:
+        """Set the flag when `stream` gets here."""
+        self.device.call("event.record", self.label, self.native.record, stream)
+
+
+@final
+@attrs.frozen
+class Segments:
+    """The address ranges of one memory pool, sorted, so that a look-up is a bisection."""
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+
+    @classmethod
+    def of_pool(cls, snapshot: Iterable[Mapping[str, Any]], pool: Any) -> Segments:
+        """Take the segments whose ``segment_pool_id`` is `pool` out of a ``memory_snapshot()``.
+
+        Raises `RuntimeUnavailable` if the snapshot does not say which pool a segment belongs to.
+        """
+        wanted = tuple(pool)
+        ranges = []
+        for segment in snapshot:
+            if "segment_pool_id" not in segment:
+                raise RuntimeUnavailable(
+                    "NpuRuntime.in_pool", "memory_snapshot() of this torch_npu has no 'segment_pool_id'; upgrade it"
+                )
+            if tuple(segment["segment_pool_id"]) == wanted:
+                ranges.append((segment["address"], segment["address"] + segment["total_size"]))
+        ranges.sort()
+        return cls(tuple(start for start, _ in ranges), tuple(end for _, end in ranges))
+
+    def __contains__(self, address: int) -> bool:
+        """Tell whether an address lies in one of the ranges."""
+        at = bisect_right(self.starts, address) - 1
+        return at >= 0 and address < self.ends[at]
+
+
+@final
+@attrs.define(eq=False)
+class NpuGraph:
+    """A graph of one device."""
+
+    device: NpuDevice = attrs.field(repr=False)
+    native: NativeGraph = attrs.field(repr=False)
+    features: Features = attrs.field(repr=False)
+    label: str = ""
+    _captured: bool = attrs.field(default=False, kw_only=True)
+    _segments: Segments | None = attrs.field(default=None, init=False, repr=False)
+
+    def capture_begin(self, *, pool: Any = None, capture_error_mode: str = "global") -> None:
+        """Begin to capture the current stream, after the preparations that ``torch.npu.graph`` makes.
+
+        Work in flight and cached blocks would otherwise be caught by the capture or add to its pool. torch_npu's own
+        dispatch mode is never entered. Raises `DeviceError`.
+        """
+        self.device.call("graph.capture_begin", self.label, self._begin, pool, capture_error_mode)
+
+    def _begin(self, pool: Any, mode: str) -> None:
+        npu, features = self.device.npu, self.features
+        npu.synchronize()
+        if features.collects_garbage():
+            gc.collect()
+        npu.empty_cache()
+        if features.host_empty_cache is not None:
+            features.host_empty_cache()
+        if pool is None:
+            self.native.capture_begin(capture_error_mode=mode)
+        else:
+            self.native.capture_begin(pool, capture_error_mode=mode)
+
+    def capture_end(self) -> None:
+        """End the capture on the same stream; raises `DeviceError`, for example if the capture was invalidated."""
+        self.device.call("graph.capture_end", self.label, self.native.capture_end)
+        self._captured = True
+
+    def replay(self) -> None:
+        """Launch the graph on the current stream."""
+        self.device.call("graph.replay", self.label, self.native.replay)
+
+    def reset(self) -> None:
+        """Give back what the graph holds; it cannot be replayed afterwards."""
+        self.device.call("graph.reset", self.label, self.native.reset)
+        self._segments = None
+
+    def pool(self) -> Any:
+        """Return the token of the graph's memory pool."""
+        return self.device.call("graph.pool", self.label, self.native.pool)
+
+    @property
+    def task_count(self) -> int | None:
+        """Return None: torch_npu does not say how many tasks a graph has."""
+        return None
+
+    def segments(self) -> Segments:
+        """Return where the pool lies; asked once when the capture has ended, and each time before that."""
+        if self._segments is not None:
+            return self._segments
+        # All pools are asked for, not this one: the filter argument is newer than the key, and the look-up is rare.
+        found = Segments.of_pool(
+            self.device.call("memory_snapshot", self.label, self.device.npu.memory_snapshot), self.pool()
+        )
+        if self._captured:
+            self._segments = found
+        return found
