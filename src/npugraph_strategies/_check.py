@@ -1,0 +1,138 @@
+"""Comparing handlers with the operator schemas that are installed in this process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import attrs
+import torch
+
+from npugraph_strategies._handlers import DeclaredHandler, OutVariant, updatable
+from npugraph_strategies._names import is_installed, qualified_name, resolve
+from npugraph_strategies._schema import REQUIRED, Signature, signature_of
+from npugraph_strategies.errors import RegistryMismatch, UnknownOperator, _suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from npugraph_strategies._handlers import OpHandler
+
+__all__ = ["CheckReport", "Finding", "check_handler_schema"]
+
+Status = Literal["ok", "not installed", "wrong"]
+
+
+@attrs.frozen
+class Finding:
+    """What was found about one operator of one handler."""
+
+    op: str
+    status: Status
+    problem: str = ""
+
+
+@attrs.frozen
+class CheckReport:
+    """All findings of `HandlerRegistry.check`."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Tell whether nothing is wrong (operators that are not installed here are not wrong)."""
+        return not self.wrong
+
+    @property
+    def wrong(self) -> tuple[Finding, ...]:
+        """Return what disagrees with a schema."""
+        return tuple(f for f in self.findings if f.status == "wrong")
+
+    @property
+    def not_installed(self) -> tuple[Finding, ...]:
+        """Return what could not be compared here."""
+        return tuple(f for f in self.findings if f.status == "not installed")
+
+    def raise_for_errors(self) -> None:
+        """Raise `RegistryMismatch` when something is wrong."""
+        if self.wrong:
+            raise RegistryMismatch(tuple(f"{f.op}: {f.problem}" for f in self.wrong))
+
+
+def check_handler_schema(handler: OpHandler) -> Iterator[Finding]:
+    """Yield a finding for every operator of the handler."""
+    for op in handler.ops:
+        problems = list(_problems(handler, op)) if is_installed(op) else None
+        if problems is None:
+            yield _missing(op)
+        elif problems:
+            yield from (Finding(op, "wrong", problem) for problem in problems)
+        else:
+            yield Finding(op, "ok")
+
+
+def _missing(op: str) -> Finding:
+    """Tell an overload that does not exist from an operator that is not installed."""
+    base, _, overload = qualified_name(op).partition(".")
+    schemas = torch._C._jit_get_schemas_for_operator(base)  # noqa: SLF001 - the one look-up that defines nothing
+    if schemas:
+        known = [s.overload_name or "default" for s in schemas]
+        return Finding(op, "wrong", f"{base} has no overload {overload!r}; it has {', '.join(known)}")
+    return Finding(op, "not installed", f"{base} is not registered in this process")
+
+
+def _problems(handler: OpHandler, op: str) -> Iterator[str]:
+    signature = signature_of(resolve(op))
+    for name in updatable(handler):
+        if name not in signature.arguments:
+            yield f"no argument {name!r}{_suggest(name, signature.arguments)}"
+    for name in handler.rebind:
+        argument = signature.arguments.get(name)
+        if argument is not None and "Tensor" not in argument.type:
+            yield f"{name!r} is declared a rebind, but its type is {argument.spelled}, not Tensor"
+    for name in handler.params:
+        argument = signature.arguments.get(name)
+        if argument is not None and argument.written:
+            yield f"{name!r} is declared a host value, but the operator writes into it"
+    if isinstance(handler, DeclaredHandler):
+        yield from _policy_problems(handler, signature)
+
+
+def _policy_problems(handler: DeclaredHandler, signature: Signature) -> Iterator[str]:
+    """Check names and helpers that the generic handlers' policies use."""
+    for rule in handler.lengths:
+        for name in rule.names:
+            if name not in signature.arguments:
+                yield f"length rule reads {name!r}, which is no argument{_suggest(name, signature.arguments)}"
+    helpers = [handler.workspace.helper] if set(handler.workspace.names) & set(signature.arguments) else []
+    target = dict(handler.variants).get(signature.op) if isinstance(handler, OutVariant) else None
+    if isinstance(handler, OutVariant) and target is not None:
+        helpers += [output.helper for output in handler.outputs]
+        yield from _out_problems(handler, target, signature)
+    for helper in filter(None, helpers):
+        yield from _helper_problems(helper, signature)
+
+
+def _out_problems(handler: OutVariant, target: str, signature: Signature) -> Iterator[str]:
+    """Check that the out variant takes what the allocating overload takes, and what the policies make."""
+    try:
+        out = signature_of(resolve(target))
+    except UnknownOperator:
+        yield f"its out variant {target} is not installed"
+        return
+    made = {o.into for o in handler.outputs} | set(handler.workspace.names)
+    for name in signature.arguments:
+        if name not in out.arguments:
+            yield f"its out variant {target} lacks argument {name!r}"
+    for name in out.arguments:
+        if name not in signature.arguments and name not in made:
+            yield f"nothing makes {name!r} of its out variant {target}"
+
+
+def _helper_problems(helper: str, signature: Signature) -> Iterator[str]:
+    """Check that a helper operator exists and takes a subset of the operator's arguments."""
+    if not is_installed(helper):
+        yield f"helper {helper} is not installed"
+        return
+    for name, argument in signature_of(resolve(helper)).arguments.items():
+        if name not in signature.arguments and argument.default is REQUIRED:
+            yield f"helper {helper} wants {name!r}, which is no argument of the operator"
