@@ -1,1 +1,30 @@
-"""Placeholder docstring, to be written."""
+"""The devices that a session can drive: a real NPU, or one that watches or disturbs another.
+
+Importing this package does not load torch_npu; making an `NpuRuntime` does.
+"""
+
+from __future__ import annotations
+
+from npugraph_strategies.runtimes._base import (
+    GraphRuntime,
+    RuntimeEvent,
+    RuntimeGraph,
+    RuntimeLock,
+    RuntimeStream,
+)
+from npugraph_strategies.runtimes._faulty import FaultyRuntime, InjectedFault
+from npugraph_strategies.runtimes._npu import NpuRuntime
+from npugraph_strategies.runtimes._recording import Primitive, RecordingRuntime
+
+__all__ = [
+    "FaultyRuntime",
+    "GraphRuntime",
+    "InjectedFault",
+    "NpuRuntime",
+    "Primitive",
+    "RecordingRuntime",
+    "RuntimeEvent",
+    "RuntimeGraph",
+    "RuntimeLock",
+    "RuntimeStream",
+]
