@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, final
 from npugraph_strategies.errors import AttachRefused, BadArguments, ResourceExhausted, RuntimeUnavailable
 from npugraph_strategies.runtimes._npu_device import NpuDevice, OnDevice, OnStream, capture_lock_of
 from npugraph_strategies.runtimes._npu_module import Features
-from npugraph_strategies.runtimes._npu_objects import NpuEvent, NpuGraph, Segments
+from npugraph_strategies.runtimes._npu_objects import NpuEvent, NpuGraph
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from npugraph_strategies.runtimes._base import RuntimeGraph, RuntimeLock, RuntimeStream
-    from npugraph_strategies.runtimes._npu_module import NativeGraph, NativeStream, TorchNpu
+    from npugraph_strategies.runtimes._npu_module import NativeStream, TorchNpu
 
 __all__ = ["NpuRuntime"]
 
@@ -86,6 +86,7 @@ class NpuRuntime:
         "_capture_stream",
         "_device",
         "_features",
+        "_last_stream",
         "_making",
         "_update_lock",
         "_update_stream",
@@ -103,6 +104,8 @@ class NpuRuntime:
         self._features = Features.of(module)
         self._update_stream: RuntimeStream | None = update_stream
         self._capture_stream: RuntimeStream | None = None
+        # One tuple, replaced as a whole, so that threads never see half of it.
+        self._last_stream: tuple[tuple[int, int, int], RuntimeStream] = self._current()
         self._update_lock: RuntimeLock = threading.RLock()
         # Not the update lock: its owner may ask for a stream while another thread holds it through a whole step.
         self._making = threading.Lock()
@@ -132,8 +135,18 @@ class NpuRuntime:
     # -- streams -----------------------------------------------------------------------------------------------------
 
     def current_stream(self) -> RuntimeStream:
-        """Return this thread's current stream on the device."""
-        return self._device.call("current_stream", "", self._device.npu.current_stream, self._device.index)
+        """Return this thread's current stream on the device.
+
+        The last answer is kept: making a stream object costs more than a whole primitive, and it seldom changes.
+        """
+        last = self._last_stream
+        if last[0] != self._device.raw_stream():  # another thread may be on another stream
+            last = self._last_stream = self._current()
+        return last[1]
+
+    def _current(self) -> tuple[tuple[int, int, int], RuntimeStream]:
+        stream = self._device.call("current_stream", "", self._device.npu.current_stream, self._device.index)
+        return (stream.stream_id, stream.device_index, stream.device_type), stream
 
     def new_stream(self) -> RuntimeStream:
         """Take a stream from torch_npu's pool of 32; two of them can be the same, see `RuntimeStream`."""
@@ -193,18 +206,20 @@ class NpuRuntime:
         native = self._device.call("new_graph", label, self._device.npu.NPUGraph)
         return NpuGraph(self._device, native, self._features, label)
 
-    def adopt_graph(self, native: NativeGraph, label: str = "") -> NpuGraph:
+    def adopt_graph(self, graph: Any, label: str = "") -> NpuGraph:
         """Return a graph of this runtime around a ``torch.npu.NPUGraph`` that the caller captures.
 
-        Raises `AttachRefused` if torch_npu dispatches for that graph itself (``auto_dispatch_capture=True``): both
-        would record the same calls. Ask inside ``with torch.npu.graph(...)``, which sets the flag.
+        Raises `AttachRefused` if it is something else, or if torch_npu dispatches for it (``auto_dispatch_capture``):
+        both would record the same calls. ``torch.npu.graph`` sets that flag, so adopt inside its ``with`` block.
         """
-        if native.auto_dispatch_capture:
+        if not isinstance(graph, self._device.npu.NPUGraph):
+            raise AttachRefused(f"given a {type(graph).__name__}, expected a torch.npu.NPUGraph")
+        if self._features.dispatches_by_itself(graph):
             raise AttachRefused(
                 "torch_npu dispatches for this graph by itself, so both would record; "
                 "use torch.npu.graph(..., auto_dispatch_capture=False)"
             )
-        return NpuGraph(self._device, native, self._features, label)
+        return NpuGraph(self._device, graph, self._features, label)
 
     # -- task groups and updates -------------------------------------------------------------------------------------
 
@@ -260,6 +275,4 @@ class NpuRuntime:
             return False
         # The storage's address, because an empty slice has none of its own.
         address = tensor.untyped_storage().data_ptr()
-        if isinstance(graph, NpuGraph):
-            return address in graph.segments()
-        return address in Segments.of_pool(self._device.npu.memory_snapshot(), graph.pool())
+        return cast("NpuGraph", graph).holds(address)

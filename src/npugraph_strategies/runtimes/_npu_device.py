@@ -60,6 +60,10 @@ class NpuDevice:
         """Tell whether this thread is on the device, without putting it on any (a new thread is on none)."""
         return self.binding._npu_getDeviceWithoutSet() == self.index  # noqa: SLF001 - current_device() would set one
 
+    def raw_stream(self) -> tuple[int, int, int]:
+        """Return this thread's current stream of the device as (stream id, device index, device type)."""
+        return self.binding._npu_getCurrentStream(self.index)  # noqa: SLF001 - current_stream() makes an object
+
     def call(self, what: str, label: str, fn: Callable[..., T], /, *args: Any) -> T:
         """Call `fn` on the device; switch only if this thread is on another one.
 
@@ -109,25 +113,31 @@ class OnStream:
 
     device: NpuDevice
     stream: NativeStream
-    _on_device: OnDevice = attrs.field(init=False)
+    _entered: OnDevice | None = attrs.field(default=None, init=False)
     _previous: tuple[int, int, int] = attrs.field(default=(0, 0, 0), init=False)
-
-    def __attrs_post_init__(self) -> None:
-        """Prepare to enter the device."""
-        self._on_device = OnDevice(self.device)
 
     def __enter__(self) -> RuntimeStream:
         """Enter the device and switch to the stream; on failure neither is left changed."""
-        self._on_device.__enter__()
+        if not self.device.is_current():
+            entering = OnDevice(self.device)
+            entering.__enter__()
+            self._entered = entering
         try:
             self.device.call("stream", "", self._switch)
         except BaseException:
-            self._on_device.__exit__()
+            self._leave_device()
             raise
         return self.stream
 
+    def __exit__(self, *exc: object) -> None:
+        """Switch back to the stream of before, then to the device of before."""
+        try:
+            self._set(*self._previous)
+        finally:
+            self._leave_device()
+
     def _switch(self) -> None:
-        self._previous = self.device.binding._npu_getCurrentStream(self.device.index)  # noqa: SLF001 - see the class
+        self._previous = self.device.raw_stream()
         self._set(self.stream.stream_id, self.stream.device_index, self.stream.device_type)
 
     def _set(self, stream_id: int, device_index: int, device_type: int) -> None:
@@ -135,9 +145,7 @@ class OnStream:
             stream_id=stream_id, device_index=device_index, device_type=device_type
         )
 
-    def __exit__(self, *exc: object) -> None:
-        """Switch back to the stream of before, then to the device of before."""
-        try:
-            self._set(*self._previous)
-        finally:
-            self._on_device.__exit__()
+    def _leave_device(self) -> None:
+        entered, self._entered = self._entered, None
+        if entered is not None:
+            entered.__exit__()

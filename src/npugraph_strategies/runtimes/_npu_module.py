@@ -51,8 +51,6 @@ class NativeEvent(Protocol):
 class NativeGraph(Protocol):
     """``torch_npu.npu.NPUGraph``."""
 
-    auto_dispatch_capture: bool
-
     def capture_begin(self, pool: Any = ..., capture_error_mode: str = ...) -> None:
         """Begin to capture the current stream."""
         ...
@@ -79,7 +77,7 @@ class NpuNamespace(Protocol):
 
     Stream: Callable[..., NativeStream]
     ExternalEvent: Callable[[], NativeEvent]
-    NPUGraph: Callable[[], NativeGraph]
+    NPUGraph: type[NativeGraph]
     is_available: Callable[[], bool]
     device_count: Callable[[], int]
     current_device: Callable[[], int]
@@ -128,6 +126,14 @@ class Features:
     """Gives cached pinned memory back; ``torch.npu.graph`` calls it before a capture where it exists."""
     collects_garbage: Callable[[], bool]
     """Tells whether ``torch.npu.graph`` collects garbage before a capture; older versions always did."""
+
+    @staticmethod
+    def dispatches_by_itself(graph: NativeGraph) -> bool:
+        """Tell whether torch_npu records updatable operators for this graph; old versions never do.
+
+        ``torch.npu.graph`` sets the flag when it is made, and the graph keeps it.
+        """
+        return bool(getattr(graph, "auto_dispatch_capture", False))
 
     @classmethod
     def of(cls, torch_npu: TorchNpu) -> Features:

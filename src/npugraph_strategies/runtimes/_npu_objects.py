@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from bisect import bisect_right
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
@@ -45,33 +46,30 @@ class NpuEvent:
 @final
 @attrs.frozen
 class Segments:
-    """The address ranges of one memory pool, sorted, so that a look-up is a bisection."""
+    """The allocator's address ranges with their pools, sorted, so that a look-up is a bisection."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
+    pools: tuple[Any, ...]
 
     @classmethod
-    def of_pool(cls, snapshot: Iterable[Mapping[str, Any]], pool: Any) -> Segments:
-        """Take the segments whose ``segment_pool_id`` is `pool` out of a ``memory_snapshot()``.
+    def of(cls, snapshot: Iterable[Mapping[str, Any]]) -> Segments:
+        """Read a ``memory_snapshot()``; raises `RuntimeUnavailable` if it does not say whose a segment is."""
+        found = sorted(snapshot, key=itemgetter("address"))
+        if not all("segment_pool_id" in segment for segment in found):
+            raise RuntimeUnavailable(
+                "NpuRuntime.in_pool", "memory_snapshot() of this torch_npu has no 'segment_pool_id'; upgrade it"
+            )
+        return cls(
+            tuple(segment["address"] for segment in found),
+            tuple(segment["address"] + segment["total_size"] for segment in found),
+            tuple(tuple(segment["segment_pool_id"]) for segment in found),
+        )
 
-        Raises `RuntimeUnavailable` if the snapshot does not say which pool a segment belongs to.
-        """
-        wanted = tuple(pool)
-        ranges = []
-        for segment in snapshot:
-            if "segment_pool_id" not in segment:
-                raise RuntimeUnavailable(
-                    "NpuRuntime.in_pool", "memory_snapshot() of this torch_npu has no 'segment_pool_id'; upgrade it"
-                )
-            if tuple(segment["segment_pool_id"]) == wanted:
-                ranges.append((segment["address"], segment["address"] + segment["total_size"]))
-        ranges.sort()
-        return cls(tuple(start for start, _ in ranges), tuple(end for _, end in ranges))
-
-    def __contains__(self, address: int) -> bool:
-        """Tell whether an address lies in one of the ranges."""
+    def pool_of(self, address: int) -> Any:
+        """Return the pool that an address lies in, or None if it lies in no segment."""
         at = bisect_right(self.starts, address) - 1
-        return at >= 0 and address < self.ends[at]
+        return self.pools[at] if at >= 0 and address < self.ends[at] else None
 
 
 @final
@@ -83,7 +81,7 @@ class NpuGraph:
     native: NativeGraph = attrs.field(repr=False)
     features: Features = attrs.field(repr=False)
     label: str = ""
-    _captured: bool = attrs.field(default=False, kw_only=True)
+    _captured: bool = attrs.field(default=False, init=False)
     _segments: Segments | None = attrs.field(default=None, init=False, repr=False)
 
     def capture_begin(self, *, pool: Any = None, capture_error_mode: str = "global") -> None:
@@ -111,6 +109,7 @@ class NpuGraph:
         """End the capture on the same stream; raises `DeviceError`, for example if the capture was invalidated."""
         self.device.call("graph.capture_end", self.label, self.native.capture_end)
         self._captured = True
+        self._segments = None  # the pool may have grown since it was looked at
 
     def replay(self) -> None:
         """Launch the graph on the current stream."""
@@ -130,14 +129,15 @@ class NpuGraph:
         """Return None: torch_npu does not say how many tasks a graph has."""
         return None
 
-    def segments(self) -> Segments:
-        """Return where the pool lies; asked once when the capture has ended, and each time before that."""
-        if self._segments is not None:
-            return self._segments
-        # All pools are asked for, not this one: the filter argument is newer than the key, and the look-up is rare.
-        found = Segments.of_pool(
-            self.device.call("memory_snapshot", self.label, self.device.npu.memory_snapshot), self.pool()
-        )
-        if self._captured:
-            self._segments = found
-        return found
+    def holds(self, address: int) -> bool:
+        """Tell whether an address lies in the graph's pool.
+
+        The allocator is asked once; while the capture goes on, once more for an address that it did not know.
+        """
+        found = self._segments.pool_of(address) if self._segments is not None else None
+        if found is None and not (self._captured and self._segments is not None):
+            # All pools are asked for: the argument that names one is newer than the key that is read.
+            snapshot = self.device.call("memory_snapshot", self.label, self.device.npu.memory_snapshot)
+            self._segments = Segments.of(snapshot)
+            found = self._segments.pool_of(address)
+        return found is not None and found == tuple(self.pool())

@@ -117,6 +117,10 @@ class WrappedRuntime:
         """Make a graph whose calls are primitives of this runtime."""
         return WrappedGraph(self, self._primitive("new_graph", self.inner.new_graph, label, label=label), label)
 
+    def adopt_graph(self, graph: Any, label: str = "") -> RuntimeGraph:
+        """Return a caller's own graph as one whose calls are primitives of this runtime."""
+        return WrappedGraph(self, self.inner.adopt_graph(graph, label), label)
+
     def task_group_begin(self, stream: RuntimeStream) -> None:
         """Open a task group on a capturing stream."""
         self._primitive("task_group_begin", self.inner.task_group_begin, stream, stream=stream)

@@ -47,10 +47,11 @@ class FakeEvent:
 class FakeGraph:
     """``torch_npu.npu.NPUGraph``."""
 
-    def __init__(self, world):
-        self.world = world
+    world = None  # set in a subclass: the real one takes no argument
+
+    def __init__(self):
         self.auto_dispatch_capture = False
-        world.say("NPUGraph")
+        self.world.say("NPUGraph")
 
     def capture_begin(self, pool=None, capture_error_mode="global"):
         self.world.say("NPUGraph.capture_begin", pool, capture_error_mode)
@@ -153,7 +154,7 @@ class FakeWorld:
             Stream=self.maker("Stream", 1, 32),
             SyncLaunchStream=self.maker("SyncLaunchStream", 101, 4),
             ExternalEvent=lambda: FakeEvent(self),
-            NPUGraph=lambda: FakeGraph(self),
+            NPUGraph=type("NPUGraph", (FakeGraph,), {"world": self}),
             is_available=lambda: self.devices > 0,
             device_count=lambda: self.devices,
             current_device=lambda: max(self.here.device, 0),
@@ -279,6 +280,9 @@ class PlainRuntime:
     def new_graph(self, label=""):
         self.asked.append(("new_graph", label))
         return PlainGraph(self.asked, label)
+
+    def adopt_graph(self, graph, label=""):
+        return attrs.evolve(graph, label=label)
 
     def task_group_begin(self, stream):
         self.asked.append(("task_group_begin", stream.stream_id))

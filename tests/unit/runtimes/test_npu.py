@@ -299,6 +299,16 @@ def test_a_stream_that_cannot_be_entered_leaves_the_device(world, runtime):
     assert world.here.device == 0
 
 
+def test_the_current_stream_is_each_threads_own(world, runtime):
+    """Threads on different streams get their own, and the same object as long as it does not change."""
+    world.here.device = 1
+    mine = runtime.new_stream()
+    with runtime.stream(mine):
+        assert runtime.current_stream() is runtime.current_stream()
+        assert in_thread(lambda: runtime.current_stream().stream_id) == 0
+        assert runtime.current_stream().stream_id == mine.stream_id
+
+
 def test_synchronize_waits_for_a_stream_or_for_the_device(world, runtime):
     """With a stream only that one is waited for."""
     runtime.synchronize(runtime.new_stream())
@@ -416,6 +426,20 @@ def test_a_graph_that_dispatches_by_itself_is_not_adopted(runtime, module):
     native.auto_dispatch_capture = True
     with pytest.raises(AttachRefused, match="auto_dispatch_capture=False"):
         runtime.adopt_graph(native)
+
+
+@pytest.mark.parametrize("graph", [None, "a graph", SimpleNamespace(auto_dispatch_capture=False)])
+def test_only_native_graphs_are_adopted(runtime, graph):
+    """Anything else is refused with what was expected."""
+    with pytest.raises(AttachRefused, match=r"expected a torch\.npu\.NPUGraph"):
+        runtime.adopt_graph(graph)
+
+
+def test_a_graph_of_an_older_torch_npu_is_adopted(runtime, module):
+    """Versions without the flag never dispatch by themselves."""
+    native = module.npu.NPUGraph()
+    del native.auto_dispatch_capture
+    runtime.adopt_graph(native).replay()
 
 
 # -- errors ----------------------------------------------------------------------------------------------------------
@@ -572,21 +596,33 @@ def test_an_address_is_looked_up_in_the_graphs_segments(world, runtime, address,
 
 
 def test_one_snapshot_is_taken_for_a_captured_graph(world, runtime):
-    """After the capture has ended the allocator is asked once, before that each time."""
+    """After the capture has ended the allocator is asked once, whatever it knows."""
+    world.segments = [segment(0x1000, 0x1000, (0, 7)), segment(0x5000, 0x1000, (0, 0))]
     graph = runtime.new_graph()
-    graph.capture_begin()
-    for _ in range(2):
-        runtime.in_pool(graph, FakeTensor())
     graph.capture_end()
-    for _ in range(3):
-        runtime.in_pool(graph, FakeTensor())
-    assert world.calls().count(("memory_snapshot",)) == 3
+    for address in (0x1000, 0x5000, 0x9000, 0x9000):
+        runtime.in_pool(graph, FakeTensor(address=address))
+    assert world.calls().count(("memory_snapshot",)) == 1
 
 
-def test_another_graph_is_looked_up_without_keeping_anything(world, runtime, module):
-    """A native graph has a pool too."""
+def test_what_is_allocated_during_the_capture_is_found(world, runtime):
+    """While it goes on, an unknown address makes the allocator be asked again, a known one does not."""
+    graph = runtime.new_graph()
+    world.segments = [segment(0x5000, 0x1000, (0, 0))]
+    assert not runtime.in_pool(graph, FakeTensor(address=0x5000))
+    world.segments = [segment(0x1000, 0x1000, (0, 7)), segment(0x5000, 0x1000, (0, 0))]
+    assert runtime.in_pool(graph, FakeTensor(address=0x1000))
+    assert runtime.in_pool(graph, FakeTensor(address=0x1800))
+    assert world.calls().count(("memory_snapshot",)) == 2
+
+
+def test_the_end_of_the_capture_makes_earlier_answers_void(world, runtime):
+    """What was seen during the capture is looked at afresh after it."""
+    graph = runtime.new_graph()
+    runtime.in_pool(graph, FakeTensor(address=0x1000))
     world.segments = [segment(0x1000, 0x1000, (0, 7))]
-    assert runtime.in_pool(module.npu.NPUGraph(), FakeTensor(address=0x1200))
+    graph.capture_end()
+    assert runtime.in_pool(graph, FakeTensor(address=0x1000))
 
 
 def test_a_tensor_elsewhere_is_in_no_pool(world, runtime):
@@ -598,7 +634,7 @@ def test_a_tensor_elsewhere_is_in_no_pool(world, runtime):
 def test_a_snapshot_without_pools_is_an_error():
     """Otherwise every intermediate would pass for the caller's."""
     with pytest.raises(RuntimeUnavailable, match="segment_pool_id"):
-        Segments.of_pool([{"address": 0, "total_size": 1}], (0, 7))
+        Segments.of([{"address": 0, "total_size": 1}])
 
 
 # -- the real thing, where it is installed ---------------------------------------------------------------------------

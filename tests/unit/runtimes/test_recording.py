@@ -80,6 +80,15 @@ def test_tensor_questions_are_answered_by_the_inner_runtime(plain):
     assert runtime.in_pool(plain.new_graph(), tensor)
 
 
+def test_an_adopted_graph_is_wrapped(plain):
+    """A caller's own graph is adopted by the inner runtime, and its calls are primitives."""
+    runtime = RecordingRuntime(plain)
+    theirs = plain.new_graph("theirs")
+    runtime.adopt_graph(theirs, "ours").replay()
+    assert [(p.name, p.label) for p in runtime.primitives] == [("graph.replay", "ours")]
+    assert plain.asked[-1] == ("graph.replay", "ours")
+
+
 def test_a_primitive_says_of_what_and_on_which_stream(plain, program):
     """Labels are those of events and graphs; graphs are on the then current stream."""
     runtime = RecordingRuntime(plain)
