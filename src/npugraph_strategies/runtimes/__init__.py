@@ -1,4 +1,4 @@
-"""The devices that a session can drive: a real NPU, or one that watches or disturbs another.
+"""The devices that a session can drive: a real NPU, a simulated one, or one that watches or disturbs another.
 
 Importing this package does not load torch_npu; making an `NpuRuntime` does.
 """
@@ -15,11 +15,13 @@ from npugraph_strategies.runtimes._base import (
 from npugraph_strategies.runtimes._faulty import FaultyRuntime, InjectedFault
 from npugraph_strategies.runtimes._npu import NpuRuntime
 from npugraph_strategies.runtimes._recording import Primitive, RecordingRuntime
+from npugraph_strategies.runtimes._simulated import Limits, SimulatedDevice, SimulatedRuntime
 
 __all__ = [
     "FaultyRuntime",
     "GraphRuntime",
     "InjectedFault",
+    "Limits",
     "NpuRuntime",
     "Primitive",
     "RecordingRuntime",
@@ -27,4 +29,6 @@ __all__ = [
     "RuntimeGraph",
     "RuntimeLock",
     "RuntimeStream",
+    "SimulatedDevice",
+    "SimulatedRuntime",
 ]
