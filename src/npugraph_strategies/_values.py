@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from npugraph_strategies._containers import map_leaves
 from npugraph_strategies.errors import InvalidValue
@@ -27,7 +28,13 @@ def snapshot(value: Any) -> Any:
     >>> lengths = [3]; kept = snapshot(lengths); lengths[0] = 4; kept
     [3]
     """
-    return map_leaves(value, lambda x: x.detach().clone() if isinstance(x, Tensor) else copy.deepcopy(x))
+    return map_leaves(value, lambda x: _clone(x) if isinstance(x, Tensor) else copy.deepcopy(x))
+
+
+def _clone(tensor: Tensor) -> Tensor:
+    """Copy a host tensor now, even while a capture stores what is launched."""
+    with _disable_current_modes():
+        return tensor.detach().clone()
 
 
 def host_value(call: OpCall, name: str, value: Any) -> Any:

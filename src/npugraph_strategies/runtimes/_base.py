@@ -144,6 +144,13 @@ class GraphRuntime(Protocol):
         """Make an empty graph; `label` names it in messages."""
         ...
 
+    def adopt_graph(self, graph: Any, label: str = "") -> RuntimeGraph:
+        """Return a caller's own graph, of the device's native type, as a `RuntimeGraph`.
+
+        Raises `AttachRefused` when the graph records updatable operators by itself.
+        """
+        ...
+
     def task_group_begin(self, stream: RuntimeStream) -> None:
         """Open a task group on a capturing stream."""
         ...

@@ -1,0 +1,125 @@
+"""The one place where the skeleton of a captured, updatable call stands.
+
+For every handled operator: prepare (outside the group, so that a failure leaves nothing behind), wait for the
+record's external event and reset it, open a task group, launch the operator, close the group, keep a record.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from npugraph_strategies._bindings import Binding
+from npugraph_strategies._calls import OpCall
+from npugraph_strategies._pairing import Paired
+from npugraph_strategies._records import RecordState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from torch import Tensor
+
+    from npugraph_strategies._handlers import OpHandler
+    from npugraph_strategies._labels import Labeller
+    from npugraph_strategies.runtimes._base import GraphRuntime, RuntimeGraph
+
+__all__ = ["CaptureMode", "Recorder"]
+
+
+class Recorder:
+    """Makes records while a capture is on."""
+
+    def __init__(self, runtime: GraphRuntime, labeller: Labeller) -> None:
+        self._runtime = runtime
+        self._labeller = labeller
+        self._lock = threading.Lock()  # a backward pass runs on a thread of its own
+        self._views: list[tuple[RecordState, str, Binding, Tensor]] = []
+        self.records: list[RecordState] = []
+        self.failure: Exception | None = None
+        self.launched = 0
+
+    def capture(self, handler: OpHandler, call: OpCall) -> Any:
+        """Capture one handled call and return what the model gets back.
+
+        A failure is raised here and remembered: code that swallows it must not get a graph with a hole.
+        """
+        try:
+            return self._capture(handler, call)
+        except Exception as error:
+            self.failure = self.failure or error
+            raise
+
+    def _capture(self, handler: OpHandler, call: OpCall) -> Any:
+        runtime = self._runtime
+        prepared = handler.prepare_capture(call, runtime)
+        kept = prepared.map(lambda name, value: handler.record_wrap_kwarg(prepared, name, value, runtime))
+        # The operator gets the snapshots of host values that the record keeps, never the caller's own.
+        issued = prepared.replace(**{name: kept.arguments[name] for name in handler.params if name in kept.arguments})
+        with self._lock:
+            label = self._labeller.next(call)
+        stream = runtime.current_stream()
+        event = runtime.new_event(label)
+        event.wait(stream)
+        event.reset(stream)
+        with Paired(lambda: runtime.task_group_begin(stream), lambda: runtime.task_group_end(stream)) as group:
+            result = issued()
+        with self._lock:
+            record = RecordState(
+                index=len(self.records),
+                label=label,
+                handler=handler,
+                call=kept,
+                event=event,
+                handle=group.result,
+            )
+            self.records.append(record)
+            self._views += [(record, n, b, runtime.weak_view(t)) for n, b, t in self._operands(record, call)]
+        return handler.postprocess_result(prepared, result)
+
+    def _operands(self, record: RecordState, call: OpCall) -> Iterator[tuple[str, Binding, Tensor]]:
+        """Yield what the caller passed in. What the handler made was allocated under capture: it is the graph's."""
+        for name, tensor in call.tensors():
+            if name not in record.handler.params and self._runtime.is_device_tensor(tensor):
+                yield name, Binding.of(tensor, record=record.label, op=call.name, argument=name), tensor
+
+    def classify(self, graph: RuntimeGraph) -> None:
+        """Keep bindings for operands only: what lies in the graph's pool lives as long as the graph."""
+        verdicts: dict[int, bool] = {}
+        for record, name, binding, view in self._views:
+            if binding.key not in verdicts:
+                verdicts[binding.key] = self._runtime.in_pool(graph, view)
+            if not verdicts[binding.key]:
+                record.bindings.setdefault(name, []).append(binding)
+        self._views.clear()
+
+
+class CaptureMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untyped in torch
+    """Sees every operator of the capturing code; hands those with a handler to the recorder."""
+
+    # Without this, ``torch.cond`` and its kin refuse to run under the mode.
+    supports_higher_order_operators = True
+
+    def __init__(self, table: dict[str, OpHandler], recorder: Recorder) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # untyped in torch
+        self._table = table
+        self._recorder = recorder
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """Return True: without it a compiled module under this mode would silently run eagerly."""
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Pass an operator on, or capture it."""
+        handler = self._table.get(func.name())
+        self._recorder.launched += 1
+        if handler is None:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        call = OpCall.bind(func, args, kwargs)
+        if not handler.should_handle(call):
+            return call()
+        return self._recorder.capture(handler, call)

@@ -1,0 +1,108 @@
+"""Labels: where in the model a captured call stands.
+
+A label is the path of the innermost module that is running, relative to the outermost one, then ``#n`` for the
+n-th handled call there, counted from 0: ``layers.3.self_attn#0``. Outside any module, and in the outermost one,
+the path is empty.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from torch.nn import Module
+    from torch.utils.hooks import RemovableHandle
+    from typing_extensions import Self
+
+    from npugraph_strategies._calls import OpCall
+
+__all__ = ["Labeller", "ModuleTracker", "path_of"]
+
+
+class ModuleTracker:
+    """Knows which module is running in the thread that entered it.
+
+    It uses torch's global forward hooks, so it costs nothing while no capture is on; calls in other threads, and
+    modules that a compiler is tracing, are not followed.
+    """
+
+    def __init__(self) -> None:
+        self._thread = 0
+        self._running: list[tuple[int, str]] = []
+        self._names: dict[int, str] = {}
+        self._handles: list[RemovableHandle] = []
+
+    def __enter__(self) -> Self:
+        self._thread = threading.get_ident()
+        self._handles = [
+            register_module_forward_pre_hook(self._entering),
+            register_module_forward_hook(self._leaving, always_call=True),
+        ]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while self._handles:
+            self._handles.pop().remove()
+
+    @property
+    def path(self) -> str:
+        """Return the path of the innermost running module, relative to the outermost."""
+        return self._running[-1][1] if self._running else ""
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # untyped in torch
+    def _entering(self, module: Module, args: Any) -> None:  # noqa: ARG002 - a hook
+        if threading.get_ident() != self._thread:
+            return
+        if not self._running:
+            self._names = {id(child): name for name, child in module.named_modules()}
+        self._running.append((id(module), self._path_below(module)))
+
+    def _path_below(self, module: Module) -> str:
+        """Return the registered path, or for a module that is not registered, its class below where we are."""
+        if id(module) in self._names:
+            return self._names[id(module)]
+        name = type(module).__name__
+        return f"{self.path}.{name}" if self.path else name
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # untyped in torch
+    def _leaving(self, module: Module, args: Any, output: Any) -> None:  # noqa: ARG002 - a hook
+        if threading.get_ident() != self._thread:
+            return
+        while self._running:  # an exception in another hook may have left inner modules behind
+            if self._running.pop()[0] == id(module):
+                break
+
+
+class Labeller:
+    """Gives each handled call its label."""
+
+    def __init__(self, tracker: ModuleTracker, label: Callable[[OpCall], str] | None) -> None:
+        self._tracker = tracker
+        self._label = label
+        self._seen: Counter[str] = Counter()
+
+    def next(self, call: OpCall) -> str:
+        """Return the label of the next handled call."""
+        path = self._tracker.path if self._label is None else self._label(call)
+        number = self._seen[path]
+        self._seen[path] += 1
+        return f"{path}#{number}"
+
+
+def path_of(label: str) -> str:
+    """Return a label without its number.
+
+    >>> path_of("layers.0.self_attn#1")
+    'layers.0.self_attn'
+    """
+    return label.rpartition("#")[0]

@@ -1,0 +1,166 @@
+"""Sessions: the injected configuration, and the way into a capture."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, final
+
+import attrs
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from npugraph_strategies._capture import CaptureMode, Recorder
+from npugraph_strategies._graph import CapturedGraph, Validation
+from npugraph_strategies._labels import Labeller, ModuleTracker
+from npugraph_strategies._orders import UpdateOrder, UpdateThenReplay
+from npugraph_strategies._pairing import Paired
+from npugraph_strategies._registry import HandlerRegistry
+from npugraph_strategies.errors import AttachRefused, CaptureError, EmptyCapture, NestedCapture
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    from torch.nn import Module
+
+    from npugraph_strategies._calls import OpCall
+    from npugraph_strategies.runtimes._base import GraphRuntime, RuntimeGraph, RuntimeStream
+
+__all__ = ["GraphCaptureSession"]
+
+_ERROR_MODES = ("global", "thread_local", "relaxed")
+
+
+@final
+@attrs.frozen
+class GraphCaptureSession:
+    """How graphs are captured and updated: which handlers, on which device, in which order.
+
+    `registry` says which operators are recorded and how; `runtime` is the device; `order` is what `step` does
+    first; `validation` is what happens to values that the operator would reject: ``"error"``, ``"warn"`` or
+    ``"off"``. A session is a value: make as many as there are models, they never see each other.
+    """
+
+    registry: HandlerRegistry = attrs.field(validator=attrs.validators.instance_of(HandlerRegistry))
+    runtime: GraphRuntime = attrs.field(kw_only=True)
+    order: UpdateOrder = attrs.field(kw_only=True, factory=UpdateThenReplay)
+    validation: Validation = attrs.field(
+        kw_only=True, default="error", validator=attrs.validators.in_(("error", "warn", "off"))
+    )
+
+    @contextlib.contextmanager
+    def capture(
+        self,
+        *,
+        pool: Any = None,
+        stream: RuntimeStream | None = None,
+        capture_error_mode: str = "global",
+        name: str = "graph",
+        label: Callable[[OpCall], str] | None = None,
+        watch: Iterable[Module] = (),
+    ) -> Iterator[CapturedGraph]:
+        """Capture what runs inside the ``with`` block; yield the graph, which can be used after the block.
+
+        `pool` is another graph's pool to share, `stream` the stream to capture on (default: the runtime's),
+        `capture_error_mode` is CANN's: ``"global"``, ``"thread_local"`` or ``"relaxed"``. `name` names the graph
+        in messages, `label` labels records (default: by module path), `watch` are modules whose tensors
+        `CapturedGraph.verify` is to look after.
+
+        Raises `NestedCapture` inside another capture, `EmptyCapture` when the block launched nothing. When the
+        block raises, the capture is undone and the error goes on.
+        """
+        if capture_error_mode not in _ERROR_MODES:
+            raise ValueError(f"capture_error_mode must be one of {_ERROR_MODES}; given {capture_error_mode!r}")
+        runtime = self.runtime
+        graph = self._new_graph(name, watch)
+        with runtime.device():
+            if runtime.is_capturing() or _recording_here():
+                raise NestedCapture(name)
+            with runtime.capture_lock:
+                native = runtime.new_graph(name)
+                try:
+                    with runtime.stream(runtime.capture_stream() if stream is None else stream):
+                        recorder = yield from self._captured(graph, native, pool, capture_error_mode, label)
+                    _refuse_empty(native, recorder, name)
+                    recorder.classify(native)
+                    graph._finish(native, recorder.records, owned=True)  # noqa: SLF001 - made here
+                except BaseException:
+                    graph._fail()  # noqa: SLF001
+                    with contextlib.suppress(Exception):  # the first error is the one to see
+                        native.reset()
+                    raise
+
+    def _captured(
+        self,
+        graph: CapturedGraph,
+        native: RuntimeGraph,
+        pool: Any,
+        capture_error_mode: str,
+        label: Callable[[OpCall], str] | None,
+    ) -> Generator[CapturedGraph, None, Recorder]:
+        """Run the block between the device's begin and end."""
+
+        def begin() -> None:
+            native.capture_begin(pool=pool, capture_error_mode=capture_error_mode)
+
+        with Paired(begin, native.capture_end):
+            return (yield from self._recorded(graph, label))
+
+    def _recorded(
+        self, graph: CapturedGraph, label: Callable[[OpCall], str] | None
+    ) -> Generator[CapturedGraph, None, Recorder]:
+        """Run the block under the session's mode."""
+        with ModuleTracker() as tracker:
+            recorder = Recorder(self.runtime, Labeller(tracker, label))
+            with CaptureMode(self.registry.table, recorder):
+                yield graph
+        if recorder.failure is not None:
+            raise CaptureError(
+                f"{graph.name}: a handled operator failed and the block went on; nothing was captured"
+            ) from recorder.failure
+        return recorder
+
+    @contextlib.contextmanager
+    def attach(
+        self,
+        npu_graph: Any,
+        *,
+        name: str = "graph",
+        label: Callable[[OpCall], str] | None = None,
+        watch: Iterable[Module] = (),
+    ) -> Iterator[CapturedGraph]:
+        """Record inside a capture that the caller owns: graph, pool and stream stay the caller's.
+
+        To be used inside ``with torch.npu.graph(npu_graph):``. Updates and replays then go through the graph that
+        is yielded, once the caller's capture has ended; closing it does not reset the caller's graph.
+
+        Raises `AttachRefused` outside a capture, inside another session's, or when the caller's graph dispatches
+        by itself (``auto_dispatch_capture=True``), because both would record.
+        """
+        runtime = self.runtime
+        with runtime.device():
+            if not runtime.is_capturing():
+                raise AttachRefused("this thread's stream is not being captured; enter the graph's capture first")
+            if _recording_here():
+                raise AttachRefused("a session is recording already, and both would record")
+            native = runtime.adopt_graph(npu_graph, name)
+            graph = self._new_graph(name, watch)
+            try:
+                recorder = yield from self._recorded(graph, label)
+                recorder.classify(native)
+                graph._finish(native, recorder.records, owned=False)  # noqa: SLF001 - made here
+            except BaseException:
+                graph._fail()  # noqa: SLF001
+                raise
+
+    def _new_graph(self, name: str, watch: Iterable[Module]) -> CapturedGraph:
+        return CapturedGraph(name=name, runtime=self.runtime, order=self.order, validation=self.validation, watch=watch)
+
+
+def _recording_here() -> bool:
+    """Tell whether a session records in this thread."""
+    return any(isinstance(mode, CaptureMode) for mode in _get_current_dispatch_mode_stack())
+
+
+def _refuse_empty(native: RuntimeGraph, recorder: Recorder, name: str) -> None:
+    """Raise for a capture without tasks, as far as the device can tell, else without operators."""
+    if native.task_count == 0 or recorder.launched == 0:
+        raise EmptyCapture(name)
