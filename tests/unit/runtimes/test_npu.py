@@ -494,6 +494,14 @@ def test_exhaustion_is_one_error(code):
     assert found.code == code
 
 
+def test_a_known_code_is_explained_and_an_unknown_one_is_quoted():
+    """Cause, name and remedy stand before the original text, which is alone where nothing is known."""
+    known = classify(RuntimeError("error code is 107031"))
+    assert known.problem.startswith("the default stream cannot be captured (")
+    assert known.problem.endswith("The device said: error code is 107031")
+    assert classify(RuntimeError("error code is 999999")).problem == "error code is 999999"
+
+
 def test_exhaustion_is_known_by_its_words():
     """The driver's wording is enough, with or without a code."""
     assert isinstance(classify(RuntimeError("EE9999: Alloc sq cq fail, drvRetCode=7")), ResourceExhausted)
