@@ -80,14 +80,14 @@ def _computed(call: FusedCall, lengths: Lengths) -> Attended:
     )
     if call.layout.packed:
         lse = lse.transpose(1, 2)[~padding(lengths.queries, rows)]
-    return call.layout.place(out, lengths.queries).to(call.query.dtype).contiguous(), lse.to(torch.float32)
+    return call.layout.place(out, lengths.queries), lse
 
 
 def _default(dialect: Dialect, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **options: Any) -> Attended:
     """Run the operator, returning new tensors."""
     call = FusedCall.read(dialect, query, key, value, options)
-    out, lse = _computed(call, _checked(call))
-    return out, lse if options.get(dialect.with_lse, False) else lse.new_empty(0)
+    lengths = _checked(call)
+    return _written(call, lengths, _infer_output(dialect, query, value, **options))
 
 
 def _out(
@@ -107,15 +107,19 @@ def _out(
     require(len(out) == _RESULTS, op, f"out must have {_RESULTS} tensors; given {len(out)}")
     out_shape, lse_shape = output_shapes(dialect, query, value, options)
     require_output(op, "out[0]", out[0], out_shape, query.dtype)
-    with_lse = options.get(dialect.with_lse, False)
-    if with_lse:
+    if call.with_lse:
         require_output(op, "out[1]", out[1], lse_shape, torch.float32)
     require_workspace(op, workspace, _max_workspace_bytes(dialect, query, value, options))
+    return _written(call, lengths, (out[0], out[1]))
+
+
+def _written(call: FusedCall, lengths: Lengths, out: Attended) -> Attended:
+    """Compute a checked call into `out`, whose second tensor stays as it is unless the call asks for it."""
     result, lse = _computed(call, lengths)
     out[0].copy_(result)
-    if with_lse:
+    if call.with_lse:
         out[1].copy_(lse)
-    return out[0], out[1]
+    return out
 
 
 def _max_workspace_bytes(dialect: Dialect, query: torch.Tensor, value: torch.Tensor, options: Mapping[str, Any]) -> int:

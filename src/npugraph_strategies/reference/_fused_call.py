@@ -101,6 +101,7 @@ class FusedCall:
     next_tokens: int
     sparse_mode: int
     block_size: int
+    with_lse: bool
 
     @classmethod
     def read(
@@ -142,6 +143,7 @@ class FusedCall:
             next_tokens=options.get("next_tokens", _UNLIMITED),
             sparse_mode=options.get("sparse_mode", 0),
             block_size=options.get("block_size", 0),
+            with_lse=options.get(dialect.with_lse, False),
         )
 
 

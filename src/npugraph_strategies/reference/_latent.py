@@ -128,13 +128,14 @@ def _computed(call: _Call, queries: list[int], keys: list[int], mask: LatentMask
         absent=padding(keys, columns),
         bias=mask.bias(rows, columns),
     )
-    return _TND.place(out, queries).to(call.q_rope.dtype).contiguous(), _TND.place(lse, queries)
+    return _TND.place(out, queries), _TND.place(lse, queries)
 
 
 def _default(*args: Any, **options: Any) -> torch.Tensor:
     """Run `.default`: a new output."""
     call = _Call(*args, **options)
-    return _computed(call, *_checked(call))[0]
+    out, _ = _computed(call, *_checked(call))
+    return _empty_output(call.q_nope, call.q_rope).copy_(out)
 
 
 def _out(*args: Any, output: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -151,8 +152,9 @@ def _lse(*args: Any, workspace: torch.Tensor | None = None, **options: Any) -> A
     call = _Call(*inputs, **options)
     checked = _checked(call)
     require_workspace(_OP, workspace, call.workspace_bytes())
-    out, lse = _computed(call, *checked)
-    return out, lse.to(call.q_nope.dtype) if return_lse else call.q_nope.new_zeros(call.lse_shape)
+    result, sums = _computed(call, *checked)
+    out, lse = _empty_outputs(call.q_nope, call.q_rope)
+    return out.copy_(result), lse.copy_(sums) if return_lse else lse.zero_()
 
 
 def _lse_out(
@@ -180,14 +182,14 @@ def _workspace(*args: Any, **options: Any) -> torch.Tensor:
     return torch.empty(call.workspace_bytes(), dtype=torch.uint8, device=call.q_nope.device)
 
 
-def _fake_default(q_nope: torch.Tensor, q_rope: torch.Tensor, *_args: Any, **_options: Any) -> torch.Tensor:
-    """Return an output of the right metadata."""
+def _empty_output(q_nope: torch.Tensor, q_rope: torch.Tensor, *_args: Any, **_options: Any) -> torch.Tensor:
+    """Return an uninitialised output; also what `.default` gives for fake tensors."""
     return torch.empty_like(q_nope, dtype=q_rope.dtype, memory_format=torch.contiguous_format)
 
 
-def _fake_lse(q_nope: torch.Tensor, q_rope: torch.Tensor, *_args: Any, **_options: Any) -> Attended:
-    """Return an output and a log-sum-exp of the right metadata."""
-    return _fake_default(q_nope, q_rope), q_nope.new_empty(*q_nope.shape[:2], 1)
+def _empty_outputs(q_nope: torch.Tensor, q_rope: torch.Tensor, *_args: Any, **_options: Any) -> Attended:
+    """Return an uninitialised output and log-sum-exp; also what `.lse` gives for fake tensors."""
+    return _empty_output(q_nope, q_rope), q_nope.new_empty(*q_nope.shape[:2], 1)
 
 
 def _fake_out(*_args: Any, output: torch.Tensor, **_options: Any) -> torch.Tensor:
@@ -201,9 +203,9 @@ def _fake_lse_out(*_args: Any, output: torch.Tensor, lse: torch.Tensor, **_optio
 
 
 KERNELS: Final = {
-    _OP: Kernel(run=_default, fake=_fake_default),
+    _OP: Kernel(run=_default, fake=_empty_output),
     f"{_OP}.out": Kernel(run=_out, fake=_fake_out),
-    f"{_OP}.lse": Kernel(run=_lse, fake=_fake_lse),
+    f"{_OP}.lse": Kernel(run=_lse, fake=_empty_outputs),
     f"{_OP}.lse_out": Kernel(run=_lse_out, fake=_fake_lse_out),
     "atb::_npu_multi_head_latent_attention_get_workspace.lse": Kernel(run=_workspace, fake=_workspace),
 }
