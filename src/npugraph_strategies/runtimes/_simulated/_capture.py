@@ -6,13 +6,13 @@ import threading
 from typing import TYPE_CHECKING
 
 import attrs
-import torch
 
 from npugraph_strategies.runtimes._simulated._codes import device_error
-from npugraph_strategies.runtimes._simulated._memory import Operand, Pool, alias, poison, unowned
+from npugraph_strategies.runtimes._simulated._memory import Operand, Pool, alias, new_storage, poison, unowned
 from npugraph_strategies.runtimes._simulated._steps import AwaitMark, Launch, Mark
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor, UntypedStorage
 
     from npugraph_strategies.runtimes._simulated._device import SimulatedDevice
@@ -98,7 +98,7 @@ class Capture:
 
     def allocate(self, nbytes: int, dtype: torch.dtype, storage: UntypedStorage | None = None) -> UntypedStorage:
         """Return poisoned memory that belongs to the graph: new, or `storage` adopted."""
-        made = torch.UntypedStorage(nbytes) if storage is None else storage
+        made = new_storage(nbytes) if storage is None else storage
         if made.nbytes():
             poison(made, dtype)
         return self.adopt(made)

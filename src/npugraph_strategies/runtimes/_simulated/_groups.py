@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from npugraph_strategies.runtimes._simulated._codes import device_error
 from npugraph_strategies.runtimes._simulated._memory import Operand, alias
 from npugraph_strategies.runtimes._simulated._modes import ClosableMode
-from npugraph_strategies.runtimes._simulated._operators import Kind, arguments, is_view, kind_of, map_tensors
+from npugraph_strategies.runtimes._simulated._operators import Kind, arguments, bind, is_view, kind_of
 from npugraph_strategies.runtimes._simulated._steps import Patch
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class TaskGroup:
         self.spent = True
 
 
-class Update(ClosableMode):
+class Update(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Collect what is launched on one stream as the replacement for a group; what is launched elsewhere runs."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Update(ClosableMode):
         self._replacements: list[_Replacement] = []
         self._kinds: dict[Any, bool] = {}
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002 - torch's shape
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Take one operator as a replacement, without running it."""
         kwargs = kwargs or {}
         if self.closed or self._current_stream() is not self._stream or not self._is_task(func):
@@ -107,10 +107,8 @@ class Update(ClosableMode):
                 operands.append(Operand.of(storage, origin, op.name(), argument))
             return alias(tensor, storage)
 
-        named = [
-            (name, map_tensors(value, lambda t, n=name: keep(n, t))) for name, value in arguments(op, args, kwargs)
-        ]
-        return tuple(value for _, value in named[: len(args)]), dict(named[len(args) :]), tuple(operands)
+        bound = bind(op, args, kwargs, keep)
+        return (*bound, tuple(operands))
 
     def _results(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return what the launch would: the tensors it writes to, else empty ones (nothing has run)."""

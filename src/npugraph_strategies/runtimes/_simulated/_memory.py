@@ -5,7 +5,7 @@ On the simulated device every tensor is a CPU tensor, and a storage stands for a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import attrs
 import torch
@@ -16,7 +16,7 @@ from npugraph_strategies.runtimes._simulated._codes import device_error
 if TYPE_CHECKING:
     from torch import Tensor, UntypedStorage
 
-__all__ = ["Operand", "Pool", "WeakViews", "alias", "poison", "unowned"]
+__all__ = ["Operand", "Pool", "WeakViews", "alias", "new_storage", "poison", "unowned", "weak"]
 
 _FLOAT_POISON = 0xFF  # all ones is a NaN in every IEEE-like format, float8_e4m3fn and float8_e8m0fnu included
 _FNUZ_POISON = 0x80  # the one NaN of the formats without negative zero
@@ -44,11 +44,32 @@ def alias(tensor: Tensor, storage: UntypedStorage) -> Tensor:
     return made
 
 
+def new_storage(nbytes: int, device: str = "cpu") -> UntypedStorage:
+    """Return fresh memory."""
+    return torch.UntypedStorage(nbytes, device=device)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+
+def weak(storage: UntypedStorage) -> StorageWeakRef:
+    """Return a weak reference; its `cdata` identifies the storage for as long as the reference lives."""
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+
+
 def unowned(storage: UntypedStorage) -> UntypedStorage:
     """Return a storage over the same memory that keeps nothing alive and cannot be resized."""
-    return torch._C._construct_storage_from_data_pointer(  # noqa: SLF001 - what torch's own graph trees use
+    made: Any = torch._C._construct_storage_from_data_pointer(  # noqa: SLF001 - what torch's own graph trees use
         storage.data_ptr(), storage.device, storage.nbytes()
     )
+    return cast("UntypedStorage", made)
+
+
+def _strong(ref: StorageWeakRef) -> UntypedStorage | None:
+    """Return the storage if it is alive."""
+    return torch.UntypedStorage._new_with_weak_ptr(ref.cdata)  # noqa: SLF001 - what StorageWeakRef is for
+
+
+def _alive(ref: StorageWeakRef) -> bool:
+    """Tell whether the storage is alive."""
+    return not ref.expired()  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
 @attrs.frozen
@@ -68,7 +89,7 @@ class Operand:
 
     def peek(self) -> UntypedStorage | None:
         """Return the storage if it is alive."""
-        return torch.UntypedStorage._new_with_weak_ptr(self.ref.cdata)  # noqa: SLF001 - what StorageWeakRef is for
+        return _strong(self.ref)
 
     def hold(self, code: int) -> UntypedStorage:
         """Return the storage, alive and where it was; a real device would read garbage, this one says so."""
@@ -102,16 +123,16 @@ class WeakViews:
         """Return a weak view of `tensor` (which may be one itself)."""
         storage = tensor.untyped_storage()
         view_storage = unowned(storage)
-        view = StorageWeakRef(view_storage)
+        view = weak(view_storage)
         self._origins[view.cdata] = (view, self.origin(storage))
         if len(self._origins) > self._prune_at:
-            self._origins = {key: pair for key, pair in self._origins.items() if not pair[0].expired()}
+            self._origins = {key: pair for key, pair in self._origins.items() if _alive(pair[0])}
             self._prune_at = 2 * len(self._origins) + 64
         return alias(tensor, view_storage)
 
     def origin(self, storage: UntypedStorage) -> StorageWeakRef:
         """Return the storage that `storage` is a weak view of, or itself."""
-        ref = StorageWeakRef(storage)
+        ref = weak(storage)
         found = self._origins.get(ref.cdata)
         return ref if found is None else found[1]
 
@@ -124,7 +145,7 @@ class Pool:
 
     def adopt(self, storage: UntypedStorage) -> None:
         """Note that `storage` was allocated in this pool; the graph's tape keeps it alive."""
-        ref = StorageWeakRef(storage)
+        ref = weak(storage)
         self._refs[ref.cdata] = ref
 
     def holds(self, ref: StorageWeakRef) -> bool:
@@ -133,4 +154,4 @@ class Pool:
 
     def prune(self) -> None:
         """Forget storages that are gone."""
-        self._refs = {key: ref for key, ref in self._refs.items() if not ref.expired()}
+        self._refs = {key: ref for key, ref in self._refs.items() if _alive(ref)}

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 __all__ = ["ClosableMode"]
 
 
-class ClosableMode(TorchDispatchMode):
+class ClosableMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """A dispatch mode of the device itself.
 
     It is no infra mode on purpose: compiled code would call its kernels directly and nothing would be captured, so
@@ -18,11 +18,11 @@ class ClosableMode(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Leave `__torch_dispatch__` unwrapped: the wrapper imports Dynamo, which takes seconds, and costs each call."""
+        """Leave `__torch_dispatch__` unwrapped: the wrapper would import Dynamo, which takes seconds."""
         return False
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.closed = False
 
     def open(self) -> None:
@@ -30,7 +30,7 @@ class ClosableMode(TorchDispatchMode):
         for mode in _get_current_dispatch_mode_stack():
             if isinstance(mode, ClosableMode) and mode.closed:
                 mode._take_out()  # noqa: SLF001 - one of our own
-        self.__enter__()
+        self.__enter__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def close(self) -> None:
         """Stop intercepting, and leave the stack if this is the thread that pushed it."""
@@ -44,8 +44,8 @@ class ClosableMode(TorchDispatchMode):
             return
         above = []
         while (top := stack.pop()) is not self:
-            TorchDispatchMode.__exit__(top, None, None, None)
+            TorchDispatchMode.__exit__(top, None, None, None)  # type: ignore[no-untyped-call]  # torch leaves it untyped
             above.append(top)
-        self.__exit__(None, None, None)
+        self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # torch leaves it untyped
         for mode in reversed(above):
-            TorchDispatchMode.__enter__(mode)
+            TorchDispatchMode.__enter__(mode)  # type: ignore[no-untyped-call]  # torch leaves it untyped

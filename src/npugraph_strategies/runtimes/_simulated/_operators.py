@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,13 +12,11 @@ from torch._ops import OpOverload
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Kind", "arguments", "kind_of", "map_tensors", "refusal", "tensors"]
+__all__ = ["Kind", "arguments", "bind", "is_view", "kind_of", "map_tensors", "refusal", "tensors"]
 
-_ALLOCATIONS = frozenset(
-    {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"},
+_METADATA = frozenset(
+    {"_has_compatible_shallow_copy_type", "can_cast", "is_same_size", "result_type", "set_", "set_data"},
 )
-_HOST_TO_DEVICE = frozenset({"lift", "lift_fresh"})
-_METADATA = frozenset({"is_same_size", "result_type", "can_cast", "_has_compatible_shallow_copy_type"})
 _WAITS = frozenset({"_linalg_check_errors", "is_nonzero", "_local_scalar_dense", "item", "equal", "is_pinned"})
 
 _WOULD_WAIT = "it would synchronize with the host inside a capture"
@@ -29,27 +28,29 @@ class Kind(enum.Enum):
     NOW = "runs now; it only changes metadata"
     HELPER = "runs now, and what it returns belongs to the graph"
     ALLOCATION = "allocates; it is no task"
+    CONSTANT = "takes a value from the host; it is no task"
     VIEW = "may be a view, which is no task"
     TASK = "is captured"
     REFUSED = "cannot be captured"
+
+
+_MADE_NOW = dict.fromkeys(
+    ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"), Kind.ALLOCATION
+) | dict.fromkeys(("lift", "lift_fresh"), Kind.CONSTANT)
 
 
 def kind_of(op: Any, helpers: tuple[str, ...]) -> Kind:
     """Return what becomes of `op`; `helpers` are the parts of names of operators that must return real values."""
     if not isinstance(op, OpOverload):
         return Kind.REFUSED
-    name = op.name()
-    if any(part in name for part in helpers) or _base(op) in _HOST_TO_DEVICE:
+    if any(part in _qualified(op) for part in helpers):
         return Kind.HELPER
-    if op.namespace == "profiler" or torch.Tag.inplace_view in op.tags or _base(op) in {"set_", "set_data"}:
+    if _metadata_only(op):
         return Kind.NOW
     if refusal(op):
         return Kind.REFUSED
-    if op.namespace in {"aten", "prims"}:
-        if _base(op) in _METADATA:
-            return Kind.NOW
-        if _base(op) in _ALLOCATIONS and op._overloadname != "out":  # noqa: SLF001 - no public accessor
-            return Kind.ALLOCATION
+    if _trusted(op) and _base(op) in _MADE_NOW and not op._schema.is_mutable:  # noqa: SLF001 - no public accessor
+        return _MADE_NOW[_base(op)]
     return Kind.VIEW if _may_be_view(op) else Kind.TASK
 
 
@@ -57,13 +58,29 @@ def refusal(op: Any) -> str:
     """Say why `op` can never be captured, or nothing."""
     if not isinstance(op, OpOverload):
         return "it is a higher-order operator, whose control flow runs on the host; capture its parts"
-    base = _base(op)
-    if op.namespace in {"aten", "prims"} and (base in _WAITS):
+    if _trusted(op) and _base(op) in _WAITS:
         return _WOULD_WAIT
     returned = [str(r.type) for r in op._schema.returns]  # noqa: SLF001 - no public accessor
-    if not (op.namespace == "aten" and base in _METADATA) and not all("Tensor" in name for name in returned):
+    if not all("Tensor" in name for name in returned):
         return f"{_WOULD_WAIT} (it returns {', '.join(returned)})"
     return ""
+
+
+def _trusted(op: OpOverload[..., Any]) -> bool:
+    """Tell whether it is one of torch's own operators, whose schemas tell the truth."""
+    return op.namespace in {"aten", "prims"}
+
+
+def _metadata_only(op: OpOverload[..., Any]) -> bool:
+    """Tell whether it changes or asks about sizes, strides and storages only, or marks a span for the profiler."""
+    if op.namespace == "profiler" or torch.Tag.inplace_view in op.tags:
+        return True
+    return _trusted(op) and _base(op) in _METADATA
+
+
+def _qualified(op: Any) -> str:
+    """Return the operator's name with namespace and overload."""
+    return str(op.name())
 
 
 def _base(op: OpOverload[..., Any]) -> str:
@@ -80,7 +97,7 @@ def _may_be_view(op: OpOverload[..., Any]) -> bool:
     schema = op._schema  # noqa: SLF001 - no public accessor
     if schema.is_mutable or not schema.returns:
         return False
-    return op.namespace in {"aten", "prims"} or any(r.alias_info is not None for r in schema.returns)
+    return _trusted(op) or any(r.alias_info is not None for r in schema.returns)
 
 
 def is_view(op: OpOverload[..., Any]) -> bool:
@@ -94,6 +111,17 @@ def arguments(op: OpOverload[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     names = [a.name for a in op._schema.arguments]  # noqa: SLF001 - no public accessor
     yield from zip(names, args, strict=False)
     yield from kwargs.items()
+
+
+def bind(
+    op: OpOverload[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    keep: Callable[[str, torch.Tensor], torch.Tensor],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the call's arguments with every tensor replaced by what `keep` makes of it and its argument's name."""
+    named = [(name, map_tensors(value, functools.partial(keep, name))) for name, value in arguments(op, args, kwargs)]
+    return tuple(value for _, value in named[: len(args)]), dict(named[len(args) :])
 
 
 def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:

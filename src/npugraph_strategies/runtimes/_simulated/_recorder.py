@@ -5,14 +5,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from npugraph_strategies.errors import NotCapturable
 from npugraph_strategies.runtimes._simulated._memory import alias
 from npugraph_strategies.runtimes._simulated._modes import ClosableMode
-from npugraph_strategies.runtimes._simulated._operators import Kind, arguments, kind_of, map_tensors, refusal, tensors
+from npugraph_strategies.runtimes._simulated._operators import Kind, bind, kind_of, map_tensors, refusal, tensors
 from npugraph_strategies.runtimes._simulated._shapes import Shadow, misplaced
 from npugraph_strategies.runtimes._simulated._steps import Launch, flat
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Recorder"]
 
 
-class Recorder(ClosableMode):
+class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
     """Capture what is launched on the streams of one capture; what is launched elsewhere runs as ever."""
 
     def __init__(self, capture: Capture, current_stream: Callable[[], SimulatedStream]) -> None:
@@ -75,8 +74,13 @@ class Recorder(ClosableMode):
             raise NotCapturable(op.name(), problem)
         if kind in {Kind.HELPER, Kind.ALLOCATION}:
             return self._run_now(op, args, kwargs, poisoned=kind is Kind.ALLOCATION)
+        if kind is Kind.CONSTANT:
+            return self._constant(op, args, kwargs)
         shadow = Shadow(self._shapes)
         shadow.call(op, args, kwargs)
+        problem = misplaced(shadow.results)
+        if problem:
+            raise NotCapturable(op.name(), problem)
         if kind is Kind.VIEW and shadow.aliases_only():
             return self._view(stream, shadow, op, args, kwargs)
         return self._launch(stream, shadow, op, args, kwargs)
@@ -93,8 +97,15 @@ class Recorder(ClosableMode):
             storage = tensor.untyped_storage()
             if poisoned:
                 self._capture.allocate(0, tensor.dtype, storage)
-            elif storage._cdata not in given or op.namespace == "aten":  # noqa: SLF001 - identity
+            elif storage._cdata not in given:  # noqa: SLF001 - identity
                 self._capture.adopt(storage)
+        return result
+
+    def _constant(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Take a value that the host just made (``torch.tensor``); the graph owns the memory it lies in."""
+        result = op(*args, **kwargs)
+        for tensor in tensors(result):
+            self._capture.adopt(tensor.untyped_storage())
         return result
 
     def _view(
@@ -114,9 +125,6 @@ class Recorder(ClosableMode):
         self, stream: SimulatedStream, shadow: Shadow, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Allocate the outputs, and put the operator on the tape."""
-        problem = misplaced(shadow.results)
-        if problem:
-            raise NotCapturable(op.name(), problem)
         for real, fake in shadow.changed():
             real.resize_(fake.shape)
         real_of: dict[int, Tensor] = {}
@@ -152,13 +160,11 @@ class Recorder(ClosableMode):
                 operands.append(operand)
             return made
 
-        named = [
-            (name, map_tensors(value, lambda t, n=name: keep(n, t))) for name, value in arguments(op, args, kwargs)
-        ]
+        bound_args, bound_kwargs = bind(op, args, kwargs, keep)
         launch = Launch(
             op=op,
-            args=tuple(value for _, value in named[: len(args)]),
-            kwargs=dict(named[len(args) :]),
+            args=bound_args,
+            kwargs=bound_kwargs,
             copies=tuple(
                 (index, keep("output", out))
                 for index, out in enumerate(outputs)

@@ -77,7 +77,7 @@ class SimulatedRuntime:
         """Return the reentrant lock of this runtime's update stream."""
         return self._update_lock
 
-    def device(self) -> AbstractContextManager[None]:  # noqa: PLR6301 - the protocol's shape
+    def device(self) -> AbstractContextManager[None]:
         """Do nothing: simulated devices are told apart by their runtimes."""
         return contextlib.nullcontext()
 
@@ -194,7 +194,7 @@ class SimulatedRuntime:
             if patch is not None:
                 self._device.submit(ours, patch)
 
-    def is_device_tensor(self, tensor: Tensor) -> bool:  # noqa: PLR6301 - the protocol's shape
+    def is_device_tensor(self, tensor: Tensor) -> bool:
         """Tell whether it is a strided CPU tensor."""
         return tensor.device.type == "cpu" and tensor.layout is torch.strided
 

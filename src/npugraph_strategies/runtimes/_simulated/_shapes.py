@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from npugraph_strategies.errors import NotCapturable
-from npugraph_strategies.runtimes._simulated._memory import alias
+from npugraph_strategies.runtimes._simulated._memory import alias, new_storage
 from npugraph_strategies.runtimes._simulated._operators import map_tensors
 from npugraph_strategies.runtimes._simulated._steps import flat
 
@@ -95,7 +95,7 @@ class Shadow:
             identity = storage._cdata  # noqa: SLF001 - the identity that weak references use
             mirrored = self._fake_storages.get(identity)
             if mirrored is None:
-                mirrored = self._fake_storages[identity] = torch.UntypedStorage(storage.nbytes(), device="meta")
+                mirrored = self._fake_storages[identity] = new_storage(storage.nbytes(), "meta")
                 self.bases[mirrored._cdata] = storage  # noqa: SLF001 - as above
             made = FakeTensor(self._mode, alias(tensor, mirrored), _CPU)
             self._fakes[key], self._real[key] = made, tensor

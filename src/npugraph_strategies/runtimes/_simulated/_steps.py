@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import attrs
-from torch import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableSet
+
+    from torch import Tensor
 
     from npugraph_strategies.runtimes._simulated._memory import Operand
 
@@ -51,7 +52,7 @@ class _Always:
 
     free: ClassVar[bool] = False
 
-    def ready(self, done: MutableSet[Marker]) -> bool:  # noqa: ARG002, PLR6301 - the protocol's shape
+    def ready(self, done: MutableSet[Marker]) -> bool:  # noqa: ARG002 - the protocol's shape
         """Say yes."""
         return True
 
@@ -164,7 +165,7 @@ class Launch:
     def __str__(self) -> str:
         return str(self.op.name())
 
-    def ready(self, done: MutableSet[Marker]) -> bool:  # noqa: ARG002, PLR6301 - the protocol's shape
+    def ready(self, done: MutableSet[Marker]) -> bool:  # noqa: ARG002 - the protocol's shape
         """Say yes."""
         return True
 
