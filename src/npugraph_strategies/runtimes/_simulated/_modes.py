@@ -16,11 +16,6 @@ class ClosableMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
 
     supports_higher_order_operators = True
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Leave `__torch_dispatch__` unwrapped: the wrapper would import Dynamo, which takes seconds."""
-        return False
-
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
         self.closed = False

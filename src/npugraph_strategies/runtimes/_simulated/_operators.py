@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,12 +13,12 @@ from torch._ops import OpOverload
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Kind", "arguments", "bind", "is_view", "kind_of", "map_tensors", "refusal", "tensors"]
+__all__ = ["Kind", "arguments", "bind", "is_view", "kind_of", "map_tensors", "qualified", "refusal", "tensors"]
 
 _METADATA = frozenset(
-    {"_has_compatible_shallow_copy_type", "can_cast", "is_same_size", "result_type", "set_", "set_data"},
+    {"_has_compatible_shallow_copy_type", "can_cast", "is_pinned", "is_same_size", "result_type", "set_", "set_data"},
 )
-_WAITS = frozenset({"_linalg_check_errors", "is_nonzero", "_local_scalar_dense", "item", "equal", "is_pinned"})
+_WAITS = frozenset({"_linalg_check_errors"})  # they return tensors or nothing, and read values on the host
 
 _WOULD_WAIT = "it would synchronize with the host inside a capture"
 
@@ -34,16 +35,25 @@ class Kind(enum.Enum):
     REFUSED = "cannot be captured"
 
 
-_MADE_NOW = dict.fromkeys(
-    ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"), Kind.ALLOCATION
-) | dict.fromkeys(("lift", "lift_fresh"), Kind.CONSTANT)
+_MADE_NOW = MappingProxyType(
+    {
+        "empty": Kind.ALLOCATION,
+        "empty_like": Kind.ALLOCATION,
+        "empty_permuted": Kind.ALLOCATION,
+        "empty_strided": Kind.ALLOCATION,
+        "lift": Kind.CONSTANT,
+        "lift_fresh": Kind.CONSTANT,
+        "new_empty": Kind.ALLOCATION,
+        "new_empty_strided": Kind.ALLOCATION,
+    }
+)
 
 
 def kind_of(op: Any, helpers: tuple[str, ...]) -> Kind:
     """Return what becomes of `op`; `helpers` are the parts of names of operators that must return real values."""
     if not isinstance(op, OpOverload):
         return Kind.REFUSED
-    if any(part in _qualified(op) for part in helpers):
+    if any(part in qualified(op) for part in helpers):
         return Kind.HELPER
     if _metadata_only(op):
         return Kind.NOW
@@ -78,8 +88,8 @@ def _metadata_only(op: OpOverload[..., Any]) -> bool:
     return _trusted(op) and _base(op) in _METADATA
 
 
-def _qualified(op: Any) -> str:
-    """Return the operator's name with namespace and overload."""
+def qualified(op: Any) -> str:
+    """Return the operator's name with namespace and overload, or a higher-order operator's name."""
     return str(op.name())
 
 

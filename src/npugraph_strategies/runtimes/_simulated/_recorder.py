@@ -5,13 +5,22 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from npugraph_strategies.errors import NotCapturable
 from npugraph_strategies.runtimes._simulated._memory import alias
 from npugraph_strategies.runtimes._simulated._modes import ClosableMode
-from npugraph_strategies.runtimes._simulated._operators import Kind, bind, kind_of, map_tensors, refusal, tensors
+from npugraph_strategies.runtimes._simulated._operators import (
+    Kind,
+    bind,
+    kind_of,
+    map_tensors,
+    qualified,
+    refusal,
+    tensors,
+)
 from npugraph_strategies.runtimes._simulated._shapes import Shadow, misplaced
 from npugraph_strategies.runtimes._simulated._steps import Launch, flat
 
@@ -25,6 +34,9 @@ if TYPE_CHECKING:
     from npugraph_strategies.runtimes._simulated._streams import SimulatedStream
 
 __all__ = ["Recorder"]
+
+
+_NO_DISPATCH = torch._C._disabled_torch_dispatch_impl  # noqa: SLF001 - what tells a plain tensor from a subclass
 
 
 class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -43,7 +55,7 @@ class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves i
         stream = self._stream()
         if self.closed or stream.capture is not self._capture:
             return func(*args, **kwargs)
-        if types and any("__torch_dispatch__" in vars(t) for t in types):
+        if any(t.__torch_dispatch__ is not _NO_DISPATCH for t in types):
             return NotImplemented  # let the subclass take itself apart first
         try:
             with _disable_current_modes():
@@ -66,7 +78,7 @@ class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves i
         if kind is None:
             kind = self._kinds[op] = kind_of(op, self._capture.device.choices.runs_at_capture)
         if kind is Kind.REFUSED:
-            raise NotCapturable(str(op) if not hasattr(op, "_schema") else op.name(), refusal(op))
+            raise NotCapturable(qualified(op), refusal(op))
         if kind is Kind.NOW:
             return op(*args, **kwargs)
         problem = misplaced([*tensors(args), *tensors(list(kwargs.values()))])
