@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 __all__ = ["Kind", "arguments", "bind", "is_view", "kind_of", "map_tensors", "qualified", "refusal", "tensors"]
 
 _METADATA = frozenset(
-    {"_has_compatible_shallow_copy_type", "can_cast", "is_pinned", "is_same_size", "result_type", "set_", "set_data"},
+    {
+        "_has_compatible_shallow_copy_type",
+        "_has_same_storage_numel",
+        "can_cast",
+        "is_pinned",
+        "is_same_size",
+        "result_type",
+        "set_",
+        "set_data",
+    },
 )
 _WAITS = frozenset({"_linalg_check_errors"})  # they return tensors or nothing, and read values on the host
 

@@ -182,6 +182,8 @@ class Launch:
         """Copy results into the captured outputs, unless they lie there already."""
         for index, out in self.copies:
             got = results[index]
+            if got is None:  # a kernel may leave out what its schema promises
+                continue
             if got.shape != out.shape:
                 problem = f"result {index} has shape {tuple(got.shape)}, captured was {tuple(out.shape)}"
                 raise RuntimeError(problem)
