@@ -27,11 +27,8 @@ def check_table(op: str, table: torch.Tensor, lengths: list[int], cache: torch.T
     )
     used = torch.arange(table.size(1)) < torch.tensor(needed, dtype=torch.long)[:, None]
     ids = table[: len(lengths)][used]
-    require(
-        bool(((ids >= 0) & (ids < cache.size(0))).all()),
-        op,
-        f"block ids must lie in 0 to {cache.size(0) - 1}; the table holds {ids.tolist()}",
-    )
+    wrong = ids[(ids < 0) | (ids >= cache.size(0))]
+    require(wrong.numel() == 0, op, f"block ids must lie in 0 to {cache.size(0) - 1}; the table holds {wrong.tolist()}")
 
 
 def gather_blocks(cache: torch.Tensor, table: torch.Tensor, lengths: list[int]) -> torch.Tensor:
@@ -50,7 +47,8 @@ def gather_blocks(cache: torch.Tensor, table: torch.Tensor, lengths: list[int]) 
 def check_slots(op: str, cache: torch.Tensor, slots: torch.Tensor) -> None:
     """Raise `OperatorRejected` unless every slot lies in `cache` (`[blocks, block_size, ...]`) or is negative."""
     capacity = cache.size(0) * cache.size(1)
-    require(bool((slots < capacity).all()), op, f"slots must be below {capacity}; given {slots.tolist()}")
+    wrong = slots[slots >= capacity]
+    require(wrong.numel() == 0, op, f"slots must be below {capacity}; given {wrong.tolist()}")
 
 
 def write_slots(cache: torch.Tensor, rows: torch.Tensor, slots: torch.Tensor) -> None:

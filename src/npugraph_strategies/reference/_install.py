@@ -8,6 +8,7 @@ import threading
 from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
 import torch
 from torch.library import Library, fallthrough_kernel, register_fake
 
@@ -25,11 +26,26 @@ __all__ = ["install", "installed", "schemas"]
 
 _KERNELS: Final[Mapping[str, Kernel]] = {**_fused.KERNELS, **_paged.KERNELS, **_latent.KERNELS}
 
-# The one module-level mutable object of the package, by necessity. What is registered with the dispatcher is global
-# to the process whatever we do, and calling an operator whose Library was collected crashes the process: so the
-# libraries live here, by namespace, until the process ends. Not empty means installed.
-_LIBRARIES: Final[dict[str, Library]] = {}
-_LOCK: Final = threading.Lock()
+
+@attrs.define(eq=False)
+class _Process:
+    """What this process has registered. A failed installation leaves its libraries, and the next call goes on."""
+
+    lock: threading.Lock = attrs.field(factory=threading.Lock)
+    libraries: dict[str, Library] = attrs.field(factory=dict)
+    complete: bool = False
+
+    def library(self, name: str) -> Library:
+        """Return the library of an operator's namespace."""
+        namespace = name.partition("::")[0]
+        if namespace not in self.libraries:
+            self.libraries[namespace] = Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]  # torch
+        return self.libraries[namespace]
+
+
+# The one module-level mutable object of the package, by necessity: what is registered with the dispatcher is global
+# to the process whatever we do, and calling an operator whose Library was collected crashes the process.
+_PROCESS: Final = _Process()
 
 
 class _TorchNpuRefused(MetaPathFinder):
@@ -57,10 +73,12 @@ class _TorchNpuRefused(MetaPathFinder):
 def install() -> None:
     """Register the reference kernels for CPU tensors, and shape-only kernels for fake and meta tensors.
 
-    Imports torch_npu first. If that works, kernels are added to its operators where they have none; nothing of it is
-    replaced. If not, the operators are defined here with torch_npu's schemas, and a later import of torch_npu in this
-    process is refused with an ImportError, because it would abort the process. Calling it again does nothing; threads
-    may call it at the same time. There is no way back: operators stay for the life of the process.
+    Imports torch_npu first. If that works, kernels are added to the operators that it has, where they have none;
+    nothing of it is replaced. If not, the operators are defined here with torch_npu's schemas, and a later import of
+    torch_npu in this process is refused with an ImportError, because it would abort the process.
+
+    Calling it again does nothing; threads may call it at the same time. There is no way back: operators stay for the
+    life of the process.
 
     Results never require grad: the operators are for inference.
 
@@ -71,22 +89,25 @@ def install() -> None:
     >>> torch.ops.npu.npu_fused_infer_attention_score(row, row, row)[0]
     tensor([[[1., 1., 1., 1.]]])
     """
-    with _LOCK:
-        if _LIBRARIES:
+    with _PROCESS.lock:
+        if _PROCESS.complete:
             return
-        present = _import_torch_npu()
-        libraries = {name.partition("::")[0]: None for name in SCHEMAS}
-        for namespace in libraries:
-            _LIBRARIES[namespace] = Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]  # torch's
-        for name, schema in SCHEMAS.items():
-            _register(_LIBRARIES[name.partition("::")[0]], name, schema, _KERNELS[name])
-        if not present:
+        if _import_torch_npu():
+            present = [name for name in SCHEMAS if _defined(name)]
+        else:
+            # Refuse first: from the first definition on, an import would abort the process.
             sys.meta_path.insert(0, _TorchNpuRefused())
+            present = list(SCHEMAS)
+            for name in SCHEMAS:
+                _define(name)
+        for name in present:
+            _implement(name, _KERNELS[name])
+        _PROCESS.complete = True
 
 
 def installed() -> bool:
     """Tell whether `install()` has run in this process."""
-    return bool(_LIBRARIES)
+    return _PROCESS.complete
 
 
 def schemas() -> Mapping[str, str]:
@@ -110,13 +131,19 @@ def _import_torch_npu() -> bool:
     return True
 
 
-def _register(library: Library, name: str, schema: str, kernel: Kernel) -> None:
-    """Give one operator what it lacks: a definition, a CPU kernel, a shape-only kernel."""
-    # Autograd falls through for operators that are ours: otherwise every result, `out` included, gets a grad_fn that
-    # can only warn. An operator of torch_npu keeps what torch_npu decided.
-    if not _defined(name):
-        library.define(schema.partition("::")[2])  # type: ignore[no-untyped-call]  # torch's
-        library.impl(name, fallthrough_kernel, "Autograd")  # type: ignore[no-untyped-call]  # torch's
+def _define(name: str) -> None:
+    """Define one operator, unless a torch_npu that broke halfway through its import has done it."""
+    if _defined(name):
+        return
+    library = _PROCESS.library(name)
+    library.define(SCHEMAS[name].partition("::")[2])  # type: ignore[no-untyped-call]  # torch's
+    # Autograd falls through: otherwise every result, `out` included, gets a grad_fn that can only warn.
+    library.impl(name, fallthrough_kernel, "Autograd")  # type: ignore[no-untyped-call]  # torch's
+
+
+def _implement(name: str, kernel: Kernel) -> None:
+    """Give one operator the kernels that it lacks: a second registration would replace the first, with a warning."""
+    library = _PROCESS.library(name)
     if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "CPU"):  # noqa: SLF001 - there is no public question
         library.impl(name, _without_grad(kernel.run), "CPU")  # type: ignore[no-untyped-call]  # torch's
     if not torch._C._dispatch_has_kernel_for_dispatch_key(name, "Meta"):  # noqa: SLF001 - there is no public question

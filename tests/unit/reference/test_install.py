@@ -8,12 +8,14 @@ import sys
 import textwrap
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
 import torch
 
 from npugraph_strategies import reference
+from npugraph_strategies.reference import _install
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,7 +143,7 @@ def test_probing_for_a_missing_torch_npu_still_works():
 
 
 def test_operators_of_torch_npu_are_kept(torch_npu):
-    """With a working torch_npu its operators get CPU kernels, keep their own meta kernels, and it stays importable."""
+    """With a working torch_npu its operators get CPU kernels, keep their meta kernels, and none is added to them."""
     program = """
         import sys, torch
         from npugraph_strategies import reference
@@ -151,12 +153,29 @@ def test_operators_of_torch_npu_are_kept(torch_npu):
         helper = torch.ops.npu._npu_fused_infer_attention_score_infer_output
         print([list(t.shape) for t in helper(row, row)])
         print([list(t.shape) for t in helper(row.to("meta"), row.to("meta"))])
-        print(torch.ops.npu.npu_fused_infer_attention_score(row, row, row)[0].tolist())
+        print(torch._C._jit_get_schemas_for_operator("npu::npu_fused_infer_attention_score"))
         print([type(finder).__name__ for finder in sys.meta_path if "Refused" in type(finder).__name__])
     """
     assert run(program, torch_npu(WORKING)).split("\n") == [
         "[[1, 1, 4], [0]]",
         "[[7], [8]]",
-        "[[[1.0, 1.0, 1.0, 1.0]]]",
+        "[]",
         "[]",
     ]
+
+
+def test_the_finder_refuses_only_what_could_be_imported(torch_npu, monkeypatch):
+    """The finder raises for a torch_npu that another finder finds, and knows nothing of other modules."""
+    finder = _install._TorchNpuRefused()
+    assert finder.find_spec("torch_npu", None) is None
+    monkeypatch.syspath_prepend(torch_npu(BROKEN))
+    assert finder.find_spec("torch_npu.npu", None) is None
+    with pytest.raises(ImportError, match="cannot be imported any more") as caught:
+        finder.find_spec("torch_npu", None)
+    assert caught.value.name == "torch_npu"
+
+
+def test_an_imported_torch_npu_is_recognised(monkeypatch):
+    """A torch_npu that is imported already is taken for what it is."""
+    monkeypatch.setitem(sys.modules, "torch_npu", ModuleType("torch_npu"))
+    assert _install._import_torch_npu()
