@@ -183,6 +183,7 @@ class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves i
                 if out is not None and id(out) not in given
             ),
             operands=tuple(operands),
+            grad=torch.is_grad_enabled(),
             dead_code=self._capture.device.choices.operator_failed_code,
         )
         with self._capture.device.lock:

@@ -26,8 +26,9 @@ __all__ = ["Cursor", "Scheduler", "Task", "quiet"]
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Run device work unseen by the caller's dispatch modes, autograd and autocast."""
-    with _disable_current_modes(), torch.inference_mode(), torch._C._DisableAutocast():  # noqa: SLF001 - no public way
+    """Run device work unseen by the caller's dispatch modes, autograd (version counters included) and autocast."""
+    below_autograd = torch._C._AutoDispatchBelowADInplaceOrView()  # noqa: SLF001 - no public way
+    with _disable_current_modes(), torch.no_grad(), torch._C._DisableAutocast(), below_autograd:  # noqa: SLF001 - as above
         yield
 
 
