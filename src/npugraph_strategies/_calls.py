@@ -11,6 +11,7 @@ from torch import Tensor
 from npugraph_strategies._containers import leaves, map_leaves
 from npugraph_strategies._names import OpLike, resolve
 from npugraph_strategies._schema import REQUIRED, Signature, signature_of
+from npugraph_strategies._values import brief
 from npugraph_strategies.errors import BadArguments, UnknownArgument
 
 if TYPE_CHECKING:
@@ -147,21 +148,5 @@ class OpCall:
         return [(n, v) for n, v in self._arguments.items() if v is not defaults[n]]
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{n}={_brief(v)}" for n, v in self._given())
+        shown = ", ".join(f"{n}={brief(v)}" for n, v in self._given())
         return f"OpCall({self.name!r}, {shown})"
-
-
-def _brief(value: Any) -> str:
-    """Show a value in one short piece: tensors by dtype and shape."""
-    shown = map_leaves(value, lambda x: _Shape(x) if isinstance(x, Tensor) else x)
-    return repr(shown)
-
-
-class _Shape:
-    """Stands for a tensor in a repr."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self._text = f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
-
-    def __repr__(self) -> str:
-        return self._text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,10 +18,10 @@ def map_leaves(value: Any, fn: Callable[[Any], Any]) -> Any:
     {'a': [10, (20, None)]}
     """
     if isinstance(value, dict):
-        copy = value.copy()  # keeps the subclass and its settings, such as a defaultdict's factory
+        mapped = copy.copy(value)  # keeps the subclass and its settings, such as a defaultdict's factory
         for key, item in value.items():
-            copy[key] = map_leaves(item, fn)
-        return copy
+            mapped[key] = map_leaves(item, fn)
+        return mapped
     if isinstance(value, (list, tuple)):
         items = [map_leaves(item, fn) for item in value]
         kind: Any = type(value)

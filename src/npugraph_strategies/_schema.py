@@ -49,6 +49,11 @@ class Argument:
         return _spelled(self.type)
 
 
+def _frozen(default: Any) -> Any:
+    """Return a default that calls can share: a tuple for a list."""
+    return tuple(default) if isinstance(default, list) else default
+
+
 def _spelled(type_: str) -> str:
     if type_.startswith("Optional["):
         return f"{_spelled(type_[9:-1])}?"
@@ -97,7 +102,7 @@ def signature_of(op: OpOverload) -> Signature:
         a.name: Argument(
             name=a.name,
             type=str(a.real_type),
-            default=a.default_value if a.has_default_value() else REQUIRED,
+            default=_frozen(a.default_value) if a.has_default_value() else REQUIRED,
             kwarg_only=a.kwarg_only,
             written=a.alias_info is not None and a.alias_info.is_write,
         )
