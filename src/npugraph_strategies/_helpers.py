@@ -123,11 +123,11 @@ class GrowingWorkspace(MaxWorkspace):
 
     def at_update(self, call: OpCall) -> OpCall:
         """Return the call with a workspace that is large enough."""
-        if self.argument not in call.arguments:
+        current: Tensor | None = call.arguments.get(self.argument)
+        if current is None:
             return call
         needed: Tensor = call_helper(self.helper, call.replace(**{self.argument: None}))
-        current: Tensor | None = call.arguments[self.argument]
-        if current is None or needed.nbytes <= current.nbytes:
+        if needed.nbytes <= current.nbytes:
             return call
         if not self.grow:
             raise WorkspaceTooSmall(call.name, needed.nbytes, current.nbytes)
@@ -180,15 +180,16 @@ class HelperOutputs:
 
 @attrs.frozen
 class EmptyLike:
-    """An output with the shape, dtype and device of an argument, contiguous."""
+    """An output with the shape and device of an argument, contiguous; `dtype` names the one that gives the dtype."""
 
     into: str
     like: str
+    dtype: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the argument that gives the shape."""
-        return (self.like,)
+        """Return the arguments that give shape and dtype."""
+        return (self.like,) if self.dtype is None else (self.like, self.dtype)
 
     @property
     def helper(self) -> None:
@@ -197,22 +198,23 @@ class EmptyLike:
 
     def allocate(self, call: OpCall) -> Tensor:
         """Return an empty tensor."""
-        return torch.empty_like(call.arguments[self.like], memory_format=torch.contiguous_format)
+        like: Tensor = call.arguments[self.like]
+        dtype = like.dtype if self.dtype is None else call.arguments[self.dtype].dtype
+        return torch.empty_like(like, dtype=dtype, memory_format=torch.contiguous_format)
 
 
 @attrs.frozen
 class PerHead:
-    """An output of shape ``[tokens, heads, 1]``, or ``[0]`` when the call does not ask for it."""
+    """An output of shape ``[tokens, heads, 1]``."""
 
     into: str
     like: str
     heads: str
-    when: str
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the arguments that give the shape."""
-        return (self.like, self.heads, self.when)
+        return (self.like, self.heads)
 
     @property
     def helper(self) -> None:
@@ -223,5 +225,4 @@ class PerHead:
         """Return an empty tensor with the dtype and device of the argument it is like."""
         arguments: Mapping[str, Any] = call.arguments
         tokens: Tensor = arguments[self.like]
-        shape = (tokens.shape[0], int(arguments[self.heads]), 1) if arguments[self.when] else (0,)
-        return tokens.new_empty(shape)
+        return tokens.new_empty(tokens.shape[0], int(arguments[self.heads]), 1)

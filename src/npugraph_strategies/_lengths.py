@@ -58,9 +58,10 @@ def _within(call: OpCall, name: str, lengths: Sequence[int], capacity: int | Non
 class AttentionLengths:
     """Query and key/value lengths of fused infer attention, by layout.
 
-    ``BSH``, ``BSND``, ``BNSD``: one value for all sequences, or one for each; at most the captured length, or with
-    a block table, what its row of blocks holds. ``TND``: query lengths cumulative, ending at the captured number
-    of tokens; key/value lengths cumulative too, or with a block table, one for each sequence.
+    ``BSH``, ``BSND``, ``BNSD``: one value for all sequences, or one for each (what comes after is padding); at most
+    the captured length, or with a block table, what its row of blocks holds. Query lengths of single rows are not
+    read by the operator. ``TND``: query lengths cumulative, ending at the captured number of tokens; key/value
+    lengths cumulative too, or with a block table, one for each sequence.
     """
 
     query: str
@@ -94,6 +95,8 @@ class AttentionLengths:
             self.query: query.shape[sequence_dim],
             self.kv: key.shape[sequence_dim] if paged is None else paged,
         }
+        if query.shape[sequence_dim] == 1:
+            del capacities[self.query]
         for name, capacity in capacities.items():
             if call.arguments[name] is None:
                 continue
@@ -101,15 +104,18 @@ class AttentionLengths:
             if len(lengths) != 1 and len(lengths) < batch:
                 raise _refuse(call, name, f"one length, or one for each of the {batch} sequences captured")
             _within(call, name, lengths[:batch], capacity)
+        if paged is not None and call.arguments[self.kv] is None:
+            raise _refuse(call, self.kv, f"given, since {self.block_table} is")
 
     def _check_packed(self, call: OpCall, token_dim: int) -> None:
         query, key = call.arguments["query"], call.arguments["key"]
+        for name in (self.query, self.kv):
+            if call.arguments[name] is None or not _listed(call.arguments[name]):
+                raise _refuse(call, name, "at least one length, since the layout packs sequences")
         count = self._check_cumulative(call, self.query, query.shape[token_dim], exact=True)
         paged = self._paged_capacity(call)
-        if call.arguments[self.kv] is None:
-            return
         lengths = _listed(call.arguments[self.kv])
-        if count is not None and len(lengths) != count:
+        if len(lengths) != count:
             raise _refuse(call, self.kv, f"{count} lengths, as many as {self.query}")
         if paged is None:
             self._check_cumulative(call, self.kv, key.shape[token_dim], exact=False)
@@ -119,15 +125,13 @@ class AttentionLengths:
             raise _refuse(call, self.kv, f"{rows} lengths, one for each row of {self.block_table}")
         _within(call, self.kv, lengths, paged)
 
-    def _check_cumulative(self, call: OpCall, name: str, total: int, *, exact: bool) -> int | None:
-        if call.arguments[name] is None:
-            return None
+    def _check_cumulative(self, call: OpCall, name: str, total: int, *, exact: bool) -> int:
+        """Check the ends of packed sequences and return how many there are."""
         lengths = _listed(call.arguments[name])
         _within(call, name, lengths, None)
         if any(after < before for before, after in pairwise(lengths)):
             raise _refuse(call, name, "cumulative lengths, which never decrease")
-        last = lengths[-1] if lengths else 0
-        if (last != total) if exact else (last > total):
+        if (lengths[-1] != total) if exact else (lengths[-1] > total):
             ends = "end at" if exact else "end at no more than"
             raise _refuse(call, name, f"cumulative lengths that {ends} the {total} tokens captured")
         return len(lengths)
@@ -138,9 +142,10 @@ _SEQUENCE_DIM = {"BSH": 1, "BSND": 1, "BNSD": 2}
 
 @attrs.frozen
 class PagedLengths:
-    """One key/value length per row of a block table, at most what a row of blocks holds.
+    """One key/value length per sequence, at most what its row of a block table holds.
 
-    The block size is read from the cache: dimension 1 of ``[blocks, block_size, heads, size]``, or dimension 2
+    `sequences` names the argument that has one row per sequence; the block table may have more rows, which are
+    padding. The block size is read from the cache: dimension 1 of ``[blocks, block_size, heads, size]``, or dimension 2
     when the last dimension is not the query's (the fractal form ``[blocks, heads * size / 16, block_size, 16]``).
     """
 
@@ -148,18 +153,19 @@ class PagedLengths:
     block_table: str
     cache: str
     query: str
+    sequences: str
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return the arguments that the rule reads."""
-        return (self.lengths, self.block_table, self.cache, self.query)
+        return tuple(dict.fromkeys((self.lengths, self.block_table, self.cache, self.query, self.sequences)))
 
     def check(self, call: OpCall) -> None:
         """Raise `InvalidValue` for a wrong count, or a length beyond the blocks of its row."""
         lengths = _listed(call.arguments[self.lengths])
-        rows, blocks = call.arguments[self.block_table].shape
+        rows, blocks = call.arguments[self.sequences].shape[0], call.arguments[self.block_table].shape[1]
         if len(lengths) != rows:
-            raise _refuse(call, self.lengths, f"{rows} lengths, one for each row of {self.block_table}")
+            raise _refuse(call, self.lengths, f"{rows} lengths, one for each row of {self.sequences}")
         cache, query = call.arguments[self.cache], call.arguments[self.query]
         block_size = cache.shape[1] if cache.shape[-1] == query.shape[-1] else cache.shape[2]
         _within(call, self.lengths, lengths, blocks * block_size)
@@ -180,10 +186,9 @@ class TokensPerSequence:
 
     def check(self, call: OpCall) -> None:
         """Raise `InvalidValue` for a wrong count or sum."""
-        if call.arguments[self.lengths] is None:
-            return
-        lengths = _listed(call.arguments[self.lengths])
         rows = call.arguments[self.block_table].shape[0]
+        given = call.arguments[self.lengths]
+        lengths = [1] * rows if given is None else _listed(given)
         if len(lengths) != rows:
             raise _refuse(call, self.lengths, f"{rows} lengths, one for each row of {self.block_table}")
         _within(call, self.lengths, lengths, None)

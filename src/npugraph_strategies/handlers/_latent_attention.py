@@ -13,12 +13,14 @@ MLA = OutVariant(
     ("context_lens", "qseqlen"),
     rebind="block_tables",
     lengths=(
-        PagedLengths("context_lens", block_table="block_tables", cache="ctkv", query="q_nope"),
+        PagedLengths(
+            "context_lens", block_table="block_tables", cache="ctkv", query="q_nope", sequences="block_tables"
+        ),
         TokensPerSequence("qseqlen", tokens="q_nope", block_table="block_tables"),
     ),
     workspace=GrowingWorkspace("atb::_npu_multi_head_latent_attention_get_workspace.lse"),
     outputs=(
-        EmptyLike("output", like="q_nope"),
-        PerHead("lse", like="q_nope", heads="q_headnum", when="return_lse"),
+        EmptyLike("output", like="q_nope", dtype="q_rope"),
+        PerHead("lse", like="q_nope", heads="q_headnum"),
     ),
 )

@@ -10,6 +10,8 @@ PAGED_ATTENTION = UpdateParams(
     "atb::_npu_paged_attention.default",
     "context_lens",
     rebind="block_table",
-    lengths=PagedLengths("context_lens", block_table="block_table", cache="key_cache", query="query"),
+    lengths=PagedLengths(
+        "context_lens", block_table="block_table", cache="key_cache", query="query", sequences="query"
+    ),
     workspace=GrowingWorkspace("atb::_npu_paged_attention_get_workspace"),
 )
