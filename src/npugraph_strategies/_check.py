@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 import attrs
-import torch
 
 from npugraph_strategies._handlers import DeclaredHandler, OutVariant, updatable
-from npugraph_strategies._names import is_installed, qualified_name, resolve
+from npugraph_strategies._names import installed_overloads, is_installed, qualified_name, resolve
 from npugraph_strategies._schema import REQUIRED, Signature, signature_of
 from npugraph_strategies.errors import RegistryMismatch, UnknownOperator, _suggest
 
@@ -73,9 +72,8 @@ def check_handler_schema(handler: OpHandler) -> Iterator[Finding]:
 def _missing(op: str) -> Finding:
     """Tell an overload that does not exist from an operator that is not installed."""
     base, _, overload = qualified_name(op).partition(".")
-    schemas = torch._C._jit_get_schemas_for_operator(base)  # noqa: SLF001 - the one look-up that defines nothing
-    if schemas:
-        known = [s.overload_name or "default" for s in schemas]
+    known = installed_overloads(op)
+    if known:
         return Finding(op, "wrong", f"{base} has no overload {overload!r}; it has {', '.join(known)}")
     return Finding(op, "not installed", f"{base} is not registered in this process")
 
@@ -120,6 +118,10 @@ def _out_problems(handler: OutVariant, target: str, signature: Signature) -> Ite
         yield f"its out variant {target} is not installed"
         return
     made = {o.into for o in handler.outputs} | set(handler.workspace.names)
+    for output in handler.outputs:
+        for name in output.names if output.into in out.arguments else ():
+            if name not in signature.arguments:
+                yield f"output {output.into!r} is made from {name!r}, no argument{_suggest(name, signature.arguments)}"
     for name in signature.arguments:
         if name not in out.arguments:
             yield f"its out variant {target} lacks argument {name!r}"

@@ -9,7 +9,7 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from npugraph_strategies.errors import UnknownOperator
 
-__all__ = ["OpLike", "dispatch_name", "is_installed", "qualified_name", "resolve"]
+__all__ = ["OpLike", "dispatch_name", "installed_overloads", "is_installed", "qualified_name", "resolve"]
 
 OpLike: TypeAlias = str | OpOverload | OpOverloadPacket
 
@@ -56,10 +56,24 @@ def is_installed(op: OpLike) -> bool:
     >>> is_installed("aten::add.Tensor"), is_installed("aten::add.Tensors")
     (True, False)
     """
-    base, _, overload = qualified_name(op).partition(".")
-    wanted = "" if overload == "default" else overload
+    return qualified_name(op).partition(".")[2] in installed_overloads(op)
+
+
+def installed_overloads(op: OpLike) -> tuple[str, ...]:
+    """Return the overloads that are registered for an operator, whichever of them `op` names.
+
+    >>> installed_overloads("aten::gelu")
+    ('default', 'out')
+    """
+    base = qualified_name(op).partition(".")[0]
     schemas = torch._C._jit_get_schemas_for_operator(base)  # noqa: SLF001 - the one look-up that defines nothing
-    return any(schema.overload_name == wanted for schema in schemas)
+    return tuple(sorted(schema.overload_name or "default" for schema in schemas))
+
+
+def _overloads_hint(op: OpLike) -> str:
+    """Return the overloads to choose from, or nothing when the operator has none here."""
+    known = installed_overloads(op)
+    return f"its overloads are {', '.join(known)}" if known else ""
 
 
 def resolve(op: OpLike) -> OpOverload:
@@ -71,7 +85,7 @@ def resolve(op: OpLike) -> OpOverload:
         return op
     name = qualified_name(op)
     if not is_installed(name):
-        raise UnknownOperator(name)
+        raise UnknownOperator(name, _overloads_hint(name))
     namespace, _, rest = name.partition("::")
     base, _, overload = rest.partition(".")
     found = getattr(getattr(getattr(torch.ops, namespace), base), overload)

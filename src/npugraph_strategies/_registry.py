@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
+from torch._ops import OpOverload, OpOverloadPacket
 
 from npugraph_strategies._check import CheckReport, check_handler_schema
 from npugraph_strategies._names import OpLike, dispatch_name, qualified_name
 from npugraph_strategies.errors import NotRegistered, RegistryConflict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from npugraph_strategies._handlers import OpHandler
 
 __all__ = ["HandlerRegistry"]
 
+_OP_TYPES: Final = (str, OpOverload, OpOverloadPacket)  # what `OpLike` names
 
-def _sorted_unique(handlers: tuple[OpHandler, ...]) -> tuple[OpHandler, ...]:
+
+def _served(handler: OpHandler) -> tuple[str, ...]:
+    """Return the qualified names of a handler's operators, sorted, however the handler spells them."""
+    return tuple(sorted({qualified_name(op) for op in handler.ops}))
+
+
+def _sorted_unique(handlers: Iterable[OpHandler]) -> tuple[OpHandler, ...]:
     """Order handlers by their operators, so that equality does not depend on the order they came in."""
-    return tuple(sorted(dict.fromkeys(handlers), key=lambda handler: sorted(handler.ops)))
+    given = tuple(handlers)
+    for handler in given:
+        if isinstance(handler, (HandlerRegistry, type, *_OP_TYPES)):
+            raise TypeError(f"a registry holds handlers; given {handler!r} (registries are joined with |)")
+    return tuple(sorted(dict.fromkeys(given), key=_served))
 
 
 @final
@@ -42,11 +54,10 @@ class HandlerRegistry:
     def _build_table(self) -> dict[str, OpHandler]:
         table: dict[str, OpHandler] = {}
         for handler in self.handlers:
-            for op in handler.ops:
-                name = dispatch_name(op)
-                other = table.setdefault(name, handler)
+            for op in _served(handler):
+                other = table.setdefault(dispatch_name(op), handler)
                 if other != handler:
-                    raise RegistryConflict(qualified_name(op), other, handler)
+                    raise RegistryConflict(op, other, handler)
         return table
 
     @classmethod
@@ -64,39 +75,37 @@ class HandlerRegistry:
         """Return a registry in which these handlers replace those that serve the same operators.
 
         Raises `NotRegistered` when a handler replaces nothing (use ``|`` to add), and `RegistryConflict` when
-        a replaced handler serves an operator that would be left without one (remove it with `without` first).
+        a replaced handler serves an operator that would be left without one (remove it with `without` first), or
+        when two of these handlers serve one operator.
         """
-        registry = self
-        for handler in handlers:
-            replaced = [h for h in registry.handlers if not set(h.ops).isdisjoint(handler.ops)]
-            if not replaced:
-                raise NotRegistered(f"an operator of {handler!r}", registry.ops)
-            for old in replaced:
-                for op in old.ops:
-                    if op not in handler.ops:
-                        raise RegistryConflict(op, old, handler)
-            kept = tuple(h for h in registry.handlers if h not in replaced)
-            registry = HandlerRegistry((*kept, handler))
-        return registry
+        new = HandlerRegistry(handlers)
+        replaced: dict[OpHandler, OpHandler] = {}
+        for handler in new.handlers:
+            old = [found for found in map(self.find, _served(handler)) if found is not None]
+            if not old:
+                raise NotRegistered(f"an operator of {handler!r}", self.ops)
+            replaced |= dict.fromkeys(old, handler)
+        for before, handler in replaced.items():
+            for op in _served(before):
+                if op not in new:
+                    raise RegistryConflict(op, before, handler)
+        return HandlerRegistry(tuple(h for h in self.handlers if h not in replaced)) | new
 
     def without(self, *entries: OpHandler | OpLike) -> HandlerRegistry:
         """Return a registry without these handlers, or without the handlers that serve these operators.
 
         Raises `NotRegistered` for what is not there.
         """
-        removed = [self._entry(entry) for entry in entries]
+        removed = {self._entry(entry) for entry in entries}
         return HandlerRegistry(tuple(h for h in self.handlers if h not in removed))
 
     def _entry(self, entry: Any) -> OpHandler:
         """Return the handler that an entry of `without` means."""
-        if entry in self.handlers:
-            return entry  # type: ignore[no-any-return]  # found among the handlers, so it is one
-        if hasattr(entry, "ops"):  # a handler, of a class that this module does not know
+        if isinstance(entry, _OP_TYPES):
+            return self[entry]
+        if entry not in self.handlers:
             raise NotRegistered(repr(entry), self.ops)
-        found = self.find(entry)
-        if found is None:
-            raise NotRegistered(qualified_name(entry), self.ops)
-        return found
+        return entry  # type: ignore[no-any-return]  # found among the handlers, so it is one
 
     def find(self, op: OpLike) -> OpHandler | None:
         """Return the handler that serves an operator, or None."""
@@ -112,7 +121,7 @@ class HandlerRegistry:
     @property
     def ops(self) -> tuple[str, ...]:
         """Return the qualified names of all operators served, sorted."""
-        return tuple(sorted(op for handler in self.handlers for op in handler.ops))
+        return tuple(sorted(map(qualified_name, self._table)))
 
     @property
     def table(self) -> dict[str, OpHandler]:
@@ -129,9 +138,7 @@ class HandlerRegistry:
 
     def __contains__(self, entry: object) -> bool:
         """Tell whether a handler, or an operator in any spelling, is served."""
-        if entry in self.handlers:
-            return True
-        return not hasattr(entry, "ops") and self.find(entry) is not None  # type: ignore[arg-type]  # OpLike, or an error
+        return self.find(entry) is not None if isinstance(entry, _OP_TYPES) else entry in self.handlers
 
     def __iter__(self) -> Iterator[OpHandler]:
         """Iterate over the handlers, sorted by operator."""
@@ -145,5 +152,5 @@ class HandlerRegistry:
         return f"HandlerRegistry.of({', '.join(map(repr, self.handlers))})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the handlers only."""
+        """Pickle the handlers only; the table follows from them."""
         return (HandlerRegistry, (self.handlers,))
