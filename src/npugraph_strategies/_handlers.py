@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 from torch import Tensor
 
-from npugraph_strategies._containers import map_leaves
+from npugraph_strategies._containers import leaves, map_leaves
 from npugraph_strategies._helpers import NoWorkspace, OutputPolicy, WorkspacePolicy
 from npugraph_strategies._names import qualified_name, resolve
 from npugraph_strategies._schema import signature_of
@@ -130,9 +130,9 @@ class DeclaredHandler:
             return snapshot(value)
 
         def wrap(leaf: Any) -> Any:
-            if isinstance(leaf, Tensor) and runtime.is_device_tensor(leaf):
-                return runtime.weak_view(leaf)
-            return snapshot(leaf)
+            if not isinstance(leaf, Tensor):
+                return leaf  # a number or a string, which nobody can change, or a generator, which is to stay itself
+            return runtime.weak_view(leaf) if runtime.is_device_tensor(leaf) else snapshot(leaf)
 
         return map_leaves(value, wrap)
 
@@ -161,18 +161,14 @@ class DeclaredHandler:
 def _same_form(call: OpCall, name: str, value: Any) -> None:
     """Refuse a rebind whose shape, dtype or device is not the captured one's."""
     captured = call.arguments[name]
-    if not isinstance(captured, Tensor):
-        expected = "left as it was captured: it was not given then"
-    elif not isinstance(value, Tensor) or _form(value) != _form(captured):
-        expected = f"{as_given(captured)}, as captured"
-    else:
+    if value is captured or (captured is not None and _forms(value) == _forms(captured)):
         return
-    if value is not captured:
-        raise InvalidValue(call.name, name, expected, as_given(value))
+    expected = "left out, as captured" if captured is None else f"{as_given(captured)}, as captured"
+    raise InvalidValue(call.name, name, expected, as_given(value))
 
 
-def _form(tensor: Tensor) -> tuple[Any, ...]:
-    return (tensor.shape, tensor.dtype, tensor.device)
+def _forms(value: Any) -> list[Any]:
+    return [(x.shape, x.dtype, x.device) if isinstance(x, Tensor) else x for x in leaves(value)]
 
 
 @attrs.frozen

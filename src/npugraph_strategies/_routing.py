@@ -140,7 +140,7 @@ def _declared(record: Record, mapping: Any) -> Mapping[str, Any] | Keep:
 def _given(record: Record, mapping: Any) -> Mapping[str, Any]:
     """Refuse anything but a mapping of names that this record declares."""
     if not isinstance(mapping, Mapping):
-        raise TypeError(f"record {record.label!r} wants a mapping of names to values or KEEP; given {mapping!r}")
+        raise TypeError(f"record {record.label!r} wants a mapping of names to values; given {mapping!r}")
     declared = updatable(record.handler)
     for name in mapping:
         if name not in declared:
