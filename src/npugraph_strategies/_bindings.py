@@ -7,6 +7,7 @@ a living tensor is alive) with its address and size, since a storage can also be
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
@@ -45,8 +46,15 @@ class Binding:
         """Return a number that is equal for bindings to one storage."""
         return int(self._storage.cdata)
 
+    def is_of(self, tensor: Tensor) -> bool:
+        """Tell whether a tensor uses the storage that was bound."""
+        other = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # untyped in torch
+        return int(other.cdata) == self.key
+
     def problem(self) -> str | None:
-        """Return what is wrong with the tensor now, or None."""
+        """Return what is wrong with the tensor now, or None: of a tensor without bytes nothing is ever read."""
+        if self.nbytes == 0:
+            return None
         storage: Any = torch.UntypedStorage._new_with_weak_ptr(self._storage.cdata)  # noqa: SLF001 - the only way to ask
         if storage is None:
             return "was freed after the capture"
@@ -63,26 +71,42 @@ class Binding:
 @final
 @attrs.frozen(eq=False)
 class WatchedModule:
-    """A module whose parameters and buffers are to stay where they were at capture."""
+    """A module whose parameters and buffers are to stay where they were at capture; it is not kept alive."""
 
-    module: Module
-    places: dict[str, tuple[int, int]]
+    name: str
+    bindings: dict[str, Binding]
+    _module: weakref.ref[Module]
 
     @classmethod
     def of(cls, module: Module) -> WatchedModule:
-        """Note address and size of every parameter and buffer."""
-        return cls(module, {name: (t.data_ptr(), t.nbytes) for name, t in _tensors_of(module)})
+        """Note where every parameter and buffer is, shared ones under each of their names."""
+        name = type(module).__name__
+        bindings = {
+            argument: Binding.of(tensor, record="watch", op=name, argument=argument)
+            for argument, tensor in _tensors_of(module)
+        }
+        return cls(name, bindings, weakref.ref(module))
+
+    @property
+    def module(self) -> Module | None:
+        """Return the module if it is alive."""
+        return self._module()
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield the name of each tensor that is no longer where it was, and what is wrong."""
-        now = dict(_tensors_of(self.module))
-        for name, place in self.places.items():
-            if name not in now:
+        module = self.module
+        now = None if module is None else dict(_tensors_of(module))
+        for name, binding in self.bindings.items():
+            if now is not None and name not in now:
                 yield name, "is no longer in its module"
-            elif (now[name].data_ptr(), now[name].nbytes) != place:
+            elif now is not None and not binding.is_of(now[name]):
                 yield name, "was exchanged for another tensor after the capture"
+            else:
+                problem = binding.problem()
+                if problem is not None:
+                    yield name, problem
 
 
 def _tensors_of(module: Module) -> Iterator[tuple[str, Tensor]]:
-    yield from module.named_parameters()
-    yield from module.named_buffers()
+    yield from module.named_parameters(remove_duplicate=False)
+    yield from module.named_buffers(remove_duplicate=False)

@@ -8,6 +8,7 @@ the path is empty.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -39,9 +40,12 @@ class ModuleTracker:
         self._running: list[tuple[int, str]] = []
         self._names: dict[int, str] = {}
         self._handles: list[RemovableHandle] = []
+        self._quiet = warnings.catch_warnings()
 
     def __enter__(self) -> Self:
         self._thread = threading.get_ident()
+        self._quiet.__enter__()  # a compiled module warns about global hooks, which is about our own
+        warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
         self._handles = [
             register_module_forward_pre_hook(self._entering),
             register_module_forward_hook(self._leaving, always_call=True),
@@ -53,6 +57,7 @@ class ModuleTracker:
     ) -> None:
         while self._handles:
             self._handles.pop().remove()
+        self._quiet.__exit__(kind, error, trace)
 
     @property
     def path(self) -> str:
@@ -64,7 +69,7 @@ class ModuleTracker:
         if threading.get_ident() != self._thread:
             return
         if not self._running:
-            self._names = {id(child): name for name, child in module.named_modules()}
+            self._names = {id(child): _uncompiled(name) for name, child in module.named_modules()}
         self._running.append((id(module), self._path_below(module)))
 
     def _path_below(self, module: Module) -> str:
@@ -78,9 +83,15 @@ class ModuleTracker:
     def _leaving(self, module: Module, args: Any, output: Any) -> None:  # noqa: ARG002 - a hook
         if threading.get_ident() != self._thread:
             return
-        while self._running:  # an exception in another hook may have left inner modules behind
-            if self._running.pop()[0] == id(module):
-                break
+        if all(running != id(module) for running, _ in self._running):
+            return  # it was running before the capture began, or another hook raised before ours was called
+        while self._running.pop()[0] != id(module):
+            pass  # an exception in another hook has left inner modules behind
+
+
+def _uncompiled(path: str) -> str:
+    """Return a module path without the wrappers that `torch.compile` puts in, so that labels do not depend on it."""
+    return ".".join(part for part in path.split(".") if part != "_orig_mod")
 
 
 class Labeller:
