@@ -71,5 +71,8 @@ def test_what_is_cached_is_read_back(data):
         for cache, rows in zip(expected, (key, value), strict=True):
             cache.view(-1, *rows.shape[1:])[slot] = rows[token]
     dtype = data.draw(st.sampled_from([torch.int32, torch.int64]))
-    assert torch.ops.atb._npu_reshape_and_cache(key, value, *caches, torch.tensor(slots, dtype=dtype)) is None
-    torch.testing.assert_close(caches, expected, rtol=0, atol=0)
+    others = [cache.clone() for cache in caches]
+    where = torch.tensor(slots, dtype=dtype)
+    assert torch.ops.atb._npu_reshape_and_cache(key, value, *caches, where) is None
+    assert torch.ops.npu.npu_scatter_pa_kv_cache(key, value, *others, where, cache_mode="Norm") is None
+    torch.testing.assert_close([*caches, *others], expected * 2, rtol=0, atol=0)

@@ -4,8 +4,10 @@ Importing this package does nothing. `install()` registers the kernels under the
 `atb::`, for the whole process:
 
 - fused attention, `npu_fused_infer_attention_score` and `_v2`: `.default`, `.out`, workspace and output helpers;
-- paged attention, `_npu_paged_attention`, its workspace helper, and `_npu_reshape_and_cache`;
-- multi-head latent attention, `npu_multi_head_latent_attention`: all four overloads and the workspace helper.
+- paged attention, `_npu_paged_attention`, and its workspace helper;
+- writing to a paged cache, `_npu_reshape_and_cache` and `npu_scatter_pa_kv_cache`;
+- multi-head latent attention, `npu_multi_head_latent_attention`: all four overloads and the workspace helper;
+- `npu_rms_norm`.
 
 A kernel computes what the device would, raises `OperatorRejected` before it touches anything where the device would
 refuse, and raises `NotSimulated`, naming the argument, for what it does not cover.

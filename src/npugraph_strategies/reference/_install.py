@@ -12,7 +12,7 @@ import attrs
 import torch
 from torch.library import Library, fallthrough_kernel, register_fake
 
-from npugraph_strategies.reference import _fused, _latent, _paged
+from npugraph_strategies.reference import _fused, _latent, _norm, _paged, _slots
 from npugraph_strategies.reference._schemas import SCHEMAS
 
 if TYPE_CHECKING:
@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["install", "installed", "schemas"]
 
-_KERNELS: Final[Mapping[str, Kernel]] = {**_fused.KERNELS, **_paged.KERNELS, **_latent.KERNELS}
+_KERNELS: Final[Mapping[str, Kernel]] = {
+    **_fused.KERNELS,
+    **_paged.KERNELS,
+    **_latent.KERNELS,
+    **_slots.KERNELS,
+    **_norm.KERNELS,
+}
 
 
 @attrs.define(eq=False)

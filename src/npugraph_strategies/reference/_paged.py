@@ -1,4 +1,4 @@
-"""Kernels of ATB's paged attention for decoding, its workspace helper, and the operator that fills the cache.
+"""Kernels of ATB's paged attention for decoding, and of its workspace helper.
 
 Caches are `[blocks, block_size, kv_heads, dim]`. `context_lens` is an int32 tensor in host memory: ATB reads it when
 the operator is launched, which is why a captured graph has to be updated with a new one.
@@ -12,14 +12,13 @@ import torch
 from torch.library import get_ctx
 
 from npugraph_strategies.reference._attention import attend, padding
-from npugraph_strategies.reference._cache import blocks_needed, check_slots, check_table, gather_blocks, write_slots
+from npugraph_strategies.reference._cache import blocks_needed, check_table, gather_blocks
 from npugraph_strategies.reference._checks import require, require_floating, require_output, require_workspace
 from npugraph_strategies.reference._kernels import Kernel
 
 __all__ = ["KERNELS", "workspace_bytes"]
 
 _ATTENTION: Final = "atb::_npu_paged_attention"
-_CACHE: Final = "atb::_npu_reshape_and_cache"
 _ALIGNMENT: Final = 512
 _PARTIAL_COST: Final = 4
 
@@ -121,29 +120,6 @@ def _fake_workspace(query: torch.Tensor, *_args: Any) -> torch.Tensor:
     return torch.empty(get_ctx().new_dynamic_size(), dtype=torch.uint8, device=query.device)
 
 
-def _reshape_and_cache(
-    key: torch.Tensor,
-    value: torch.Tensor,
-    key_cache: torch.Tensor,
-    value_cache: torch.Tensor,
-    slot_indices: torch.Tensor,
-) -> None:
-    """Write `key` and `value` (`[tokens, kv_heads, dim]`) to their slots; negative slots are padding."""
-    op = _CACHE
-    integral = slot_indices.dtype in (torch.int32, torch.int64)
-    require(integral, op, f"slot_indices must be int32 or int64; given {slot_indices.dtype}")
-    shape = tuple(slot_indices.shape)
-    require(shape == (key.size(0),), op, f"slot_indices must have shape [{key.size(0)}]; given {list(shape)}")
-    require(key.size(0) == value.size(0), op, f"key has {key.size(0)} tokens, value {value.size(0)}")
-    for name, rows, cache in (("key", key, key_cache), ("value", value, value_cache)):
-        require(rows.dtype == cache.dtype, op, f"{name} is {rows.dtype}, its cache {cache.dtype}")
-        fits = cache.dim() == rows.dim() + 1 and cache.shape[2:] == rows.shape[1:]
-        require(fits, op, f"rows of {name} are {list(rows.shape[1:])}; its cache is {list(cache.shape)}")
-        check_slots(op, cache, slot_indices)
-    write_slots(key_cache, key, slot_indices)
-    write_slots(value_cache, value, slot_indices)
-
-
 def _nothing(*_args: Any, **_options: Any) -> None:
     """Return None, as operators do that only write."""
 
@@ -151,5 +127,4 @@ def _nothing(*_args: Any, **_options: Any) -> None:
 KERNELS: Final = {
     _ATTENTION: Kernel(run=_paged_attention, fake=_nothing),
     f"{_ATTENTION}_get_workspace": Kernel(run=_paged_workspace, fake=_fake_workspace),
-    _CACHE: Kernel(run=_reshape_and_cache, fake=_nothing),
 }

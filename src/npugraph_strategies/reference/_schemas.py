@@ -101,6 +101,12 @@ _SIGNATURES: Final = {
         f"({_LATENT_LSE}, Tensor? workspace=None, Tensor(a!) output, Tensor(b!) lse) -> (Tensor(a!), Tensor(b!))"
     ),
     f"{_LATENT_HELPER}_get_workspace.lse": f"({_LATENT_LSE}) -> Tensor",
+    "npu::npu_rms_norm": "(Tensor input, Tensor gamma, float epsilon=9.9999999999999995e-07) -> (Tensor, Tensor)",
+    "npu::npu_scatter_pa_kv_cache": (
+        "(Tensor key, Tensor value, Tensor(a!) key_cache, Tensor(b!) value_cache, Tensor slot_mapping, *, "
+        "Tensor? compress_lens=None, Tensor? compress_seq_offsets=None, Tensor? seq_lens=None, "
+        'str? cache_mode="PA_NZ") -> ()'
+    ),
 }
 
 # Qualified overload ("npu::name", or "npu::name.overload") to its whole schema; a read-only view.

@@ -84,6 +84,12 @@ def cache(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
+def scatter(**changes: Any) -> dict[str, Any]:
+    """Return the same for the operator that knows cache formats."""
+    arguments = cache(cache_mode="Norm")
+    return arguments | {"slot_mapping": arguments.pop("slot_indices")} | changes
+
+
 def latent(**changes: Any) -> dict[str, Any]:
     """Return the arguments of latent attention for two sequences."""
     return {
@@ -109,6 +115,7 @@ OPERATORS = {
     cached: lambda: NPU.npu_fused_infer_attention_score.out,
     paged: lambda: ATB._npu_paged_attention,
     cache: lambda: ATB._npu_reshape_and_cache,
+    scatter: lambda: NPU.npu_scatter_pa_kv_cache,
     latent: lambda: ATB.npu_multi_head_latent_attention.lse_out,
 }
 WRITTEN = ("out", "key_cache", "value_cache", "output", "lse")
@@ -207,9 +214,11 @@ REJECTED = [
     (cache, {"slot_indices": torch.tensor([0.0, 1.0, 2.0])}, "slot_indices must be int32 or int64"),
     (cache, {"slot_indices": torch.tensor([0, 1])}, r"slot_indices must have shape \[3\]"),
     (cache, {"slot_indices": torch.tensor([0, 1, 12])}, "slots must be below 12"),
-    (cache, {"value": torch.randn(2, 2, 8)}, "key has 3 tokens, value 2"),
+    (cache, {"value": torch.randn(2, 2, 8)}, "one for each row of value"),
     (cache, {"value": torch.randn(3, 2, 8).half()}, "value is torch.float16, its cache torch.float32"),
     (cache, {"value": torch.randn(3, 2, 7)}, "rows of value are"),
+    (scatter, {"slot_mapping": torch.tensor([0, 1])}, r"slot_mapping must have shape \[3\]"),
+    (scatter, {"slot_mapping": torch.tensor([0, 1, 12])}, "slots must be below 12"),
     (latent, {"kv_headnum": 3}, "kv_headnum must divide 4"),
     (latent, {"q_rope": torch.randn(3, 8)}, "queries, caches, table have"),
     (latent, {"q_rope": torch.randn(3, 4, 3)}, "k_rope must have shape"),
@@ -240,6 +249,8 @@ NOT_COVERED = [
     (fused, {"sparse_mode": 9}, "sparse_mode=9"),
     (cached, {"key": torch.randn(4, 2, 1, 3, 16)}, "a key cache of five dimensions"),
     (cached, {"value": torch.randn(4, 2, 1, 3, 16)}, "a value cache of five dimensions"),
+    (scatter, {"cache_mode": "PA_NZ"}, "cache_mode='PA_NZ'"),
+    (scatter, {"compress_lens": ANY}, "the argument 'compress_lens'"),
     (latent, {"qk_descale": ANY}, "the argument 'qk_descale'"),
     (latent, {"pv_descale": ANY}, "the argument 'pv_descale'"),
     (latent, {"calc_type": "calc_type_first_ring"}, "calc_type='calc_type_first_ring'"),
