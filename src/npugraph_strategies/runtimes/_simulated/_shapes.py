@@ -68,6 +68,9 @@ class Shadow:
             except (UnsupportedOperatorException, NotImplementedError) as error:
                 reason = f"nothing tells the shapes of its outputs without running it ({error})"
                 raise NotCapturable(op.name(), reason) from error
+            except Exception:
+                self._on_zeros(op, args, kwargs)  # the kernel says better what is wrong, as it does eagerly
+                raise
         self.results = list(flat(self.structure))
 
     def reals(self) -> list[Tensor]:
@@ -93,16 +96,22 @@ class Shadow:
     def _rehearse(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Run on zeros, and take over the shapes of the results, all of which are fresh."""
 
-        def zeros(tensor: Tensor) -> Tensor:
-            made = alias(tensor, new_storage(tensor.untyped_storage().nbytes()))
-            return made.zero_()
-
         def faked(result: Tensor) -> FakeTensor:
             return FakeTensor(self._mode, alias(result, new_storage(result.untyped_storage().nbytes(), "meta")), _CPU)
 
-        result = op(*map_tensors(args, zeros), **{name: map_tensors(value, zeros) for name, value in kwargs.items()})
-        self.structure = map_tensors(result, faked)
+        self.structure = map_tensors(self._on_zeros(op, args, kwargs), faked)
         self.results = list(flat(self.structure))
+
+    @staticmethod
+    def _on_zeros(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the operator on copies that are filled with zeros."""
+
+        def zeros(tensor: Tensor) -> Tensor:
+            storage = new_storage(tensor.untyped_storage().nbytes())
+            torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage).zero_()
+            return alias(tensor, storage)
+
+        return op(*map_tensors(args, zeros), **{name: map_tensors(value, zeros) for name, value in kwargs.items()})
 
     def _fake(self, tensor: Tensor) -> FakeTensor:
         """Return the fake of this tensor, the same one each time."""
