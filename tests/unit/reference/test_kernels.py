@@ -148,3 +148,35 @@ def test_fake_lengths_give_no_workspace_size():
     assert isinstance(size(FakeTensorMode(shape_env=ShapeEnv())), torch.SymInt)
     with pytest.raises(DynamicOutputShapeException):
         size(FakeTensorMode())
+
+
+def test_results_are_contiguous_to_the_last_stride():
+    """A result with dimensions of size one has the strides of a new tensor, which fake kernels promise."""
+    row = torch.randn(1, 1, 2, 1)
+    out, _ = NPU.npu_fused_infer_attention_score(row, row, row, num_heads=2, input_layout="BSND")
+    assert out.stride() == torch.empty(1, 1, 2, 1).stride()
+
+
+@pytest.mark.parametrize("version", ["", "_v2"])
+def test_fused_registration_passes_torchs_own_checks(version):
+    """Schema, autograd, fake tensors and tracing of fused attention hold up to torch.library.opcheck."""
+    row = torch.randn(1, 2, 4)
+    torch.library.opcheck(getattr(NPU, f"npu_fused_infer_attention_score{version}").default, (row, row, row))
+
+
+def test_paged_registration_passes_torchs_own_checks():
+    """The same holds for paged attention, which writes to an argument and returns nothing."""
+    torch.library.opcheck(ATB._npu_paged_attention.default, (*paged_arguments(), torch.empty(2, 2, 3)))
+
+
+def test_compiled_code_gives_the_same():
+    """A function that is traced in full graph mode gives what it gives when it is run."""
+    rest, out = paged_arguments(), torch.zeros(2, 2, 3)
+
+    def decode(query):
+        ATB._npu_paged_attention(query, *rest[1:], out)
+        row = out.reshape(1, 2, 6)
+        return NPU.npu_fused_infer_attention_score(row, row, row, num_heads=2)[0] + 1
+
+    compiled = torch.compile(decode, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(rest[0]), decode(rest[0]))
