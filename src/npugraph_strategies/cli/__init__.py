@@ -1,1 +1,1 @@
-"""Placeholder docstring, to be written."""
+"""The command line, ``npugraph-strategies``. Needs the extra ``cli``; importing this package does not."""
