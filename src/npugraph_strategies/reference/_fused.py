@@ -44,13 +44,10 @@ def _sparsity(call: FusedCall) -> Sparsity:
 
 def _checked(call: FusedCall) -> Lengths:
     """Return the lengths of `call` after every check that the device makes before it computes."""
+    check_sources(call)
     lengths = resolve_lengths(call)
-    check_sources(call, lengths)
-    op, batch, rows = (
-        call.dialect.op,
-        len(lengths.queries),
-        max(lengths.queries) if call.layout.packed else call.shape.rows,
-    )
+    op, batch = call.dialect.op, len(lengths.queries)
+    rows = max(lengths.queries) if call.layout.packed else call.shape.rows
     check_mask(op, call.atten_mask, _sparsity(call), batch, rows, lengths.capacity)
     if call.pse_shift is not None:
         fit(op, "pse_shift", call.pse_shift, (batch, call.shape.heads, rows, lengths.capacity))

@@ -30,9 +30,10 @@ class Lengths:
 
 
 def resolve_lengths(call: FusedCall) -> Lengths:
-    """Return the lengths of `call`; raises `OperatorRejected` if its host lengths do not fit its tensors.
+    """Return the lengths of `call`, whose tensors `check_sources` has seen.
 
-    A padded query of one row is always whole: the device ignores query lengths there.
+    Raises `OperatorRejected` if host lengths or the block table do not fit the tensors. A padded query of
+    one row is always whole: the device ignores query lengths there.
     """
     queries = _query_lengths(call)
     batch = len(queries)
@@ -69,7 +70,6 @@ def _query_lengths(call: FusedCall) -> list[int]:
 def _paged_lengths(call: FusedCall, table: torch.Tensor, batch: int) -> tuple[list[int], int]:
     """Return the lengths of the cached sequences and what the block table can hold of each."""
     op, name = call.dialect.op, call.dialect.kv_lengths
-    require(call.block_size > 0, op, f"a block_table needs a positive block_size; given {call.block_size}")
     require(
         table.dim() == len(("batch", "blocks")) and table.size(0) == batch,
         op,
@@ -79,10 +79,12 @@ def _paged_lengths(call: FusedCall, table: torch.Tensor, batch: int) -> tuple[li
     require(call.kv_lengths is not None, op, f"a block_table needs {name}")
     capacity = table.size(1) * call.block_size
     read = exact_lengths if call.layout.packed else padded_lengths
-    return read(op, name, call.kv_lengths or (), batch, capacity), capacity
+    lengths = read(op, name, call.kv_lengths or (), batch, capacity)
+    check_table(op, table, lengths, call.key, call.block_size)
+    return lengths, capacity
 
 
-def check_sources(call: FusedCall, lengths: Lengths) -> None:
+def check_sources(call: FusedCall) -> None:
     """Raise `OperatorRejected` unless key, value and ropes fit the query and one another."""
     op, layout, heads = call.dialect.op, call.layout, call.kv_heads
     sizes = {name: _source_size(call, name, source) for name, source in _sources(call).items()}
@@ -92,13 +94,13 @@ def check_sources(call: FusedCall, lengths: Lengths) -> None:
         require(agrees, op, f"{name} must have {heads} heads and the key's rows: {expected}; given {size}")
     require(sizes["key"]["dim"] == call.shape.dim, op, f"key heads must be {call.shape.dim} wide; given {sizes['key']}")
     if call.block_table is not None:
+        require(call.block_size > 0, op, f"a block_table needs a positive block_size; given {call.block_size}")
         cache = paged_view(call, "key", call.key)
         require(
             cache.size(1) == call.block_size,
             op,
             f"block_size is {call.block_size}, the key cache has blocks of {cache.size(1)}",
         )
-        check_table(op, call.block_table, lengths.keys, cache, call.block_size)
     elif not layout.packed:
         require(
             expected["outer"] == call.shape.batch, op, f"key has batch {expected['outer']}, query {call.shape.batch}"

@@ -138,6 +138,8 @@ REJECTED = [
         {"input_layout": "BSH", "query": torch.randn(2, 3, 32), "key": torch.randn(2, 5, 15)},
         "H of key must be a multiple of 2",
     ),
+    (fused, {"key": torch.randn(2)}, "a BSND key has 4 dimensions"),
+    (packed, {"key": torch.randn(())}, "a TND key has 3 dimensions"),
     (fused, {"key": torch.randn(2, 5, 16)}, "a BSND key has 4 dimensions"),
     (fused, {"key": torch.randn(2, 5, 2, 7)}, "key heads must be 8 wide"),
     (fused, {"value": torch.randn(2, 6, 2, 8)}, "value must have 2 heads and the key's rows"),
