@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 
 import pytest
@@ -150,7 +151,7 @@ def test_operands_are_not_kept_alive(runtime):
     """The caller's tensors die with the caller, and a replay that would read garbage names operator and argument."""
     x, y = torch.ones(8), torch.ones(8)
     ref = StorageWeakRef(x.untyped_storage())
-    graph, z = captured(runtime, lambda: torch.add(y, x))
+    graph, z = captured(runtime, functools.partial(torch.add, y, x))
     del x
     assert ref.expired()
     with pytest.raises(DeviceError, match=r"507015: argument 'other' of aten::add.Tensor was freed"):
@@ -161,7 +162,7 @@ def test_operands_are_not_kept_alive(runtime):
 def test_a_slice_keeps_an_operand_alive(runtime):
     """Storages count, not tensors."""
     x = torch.ones(8)
-    graph, y = captured(runtime, lambda: x[2:] + 1)
+    graph, y = captured(runtime, functools.partial(lambda t: t[2:] + 1, x))
     part = x[:1]
     del x
     graph.replay()
@@ -187,11 +188,11 @@ def test_a_replay_in_flight_keeps_its_operands(runtime):
     """Memory freed after the launch is freed in stream order: a waiting replay may still read it."""
     x, event = torch.ones(8), runtime.new_event("attn")
 
-    def code():
+    def code(x):
         event.wait(runtime.capture_stream())
         return x + 1
 
-    graph, y = captured(runtime, code)
+    graph, y = captured(runtime, functools.partial(code, x))
     ref = StorageWeakRef(x.untyped_storage())
     graph.replay()
     del x

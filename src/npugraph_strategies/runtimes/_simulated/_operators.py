@@ -79,6 +79,8 @@ def refusal(op: Any) -> str:
         return "it is a higher-order operator, whose control flow runs on the host; capture its parts"
     if _trusted(op) and _base(op) in _WAITS:
         return _WOULD_WAIT
+    if _base(op).startswith("quantize_per_"):
+        return "quantized tensors cannot be captured"
     returned = [str(r.type) for r in op._schema.returns]  # noqa: SLF001 - no public accessor
     if not all("Tensor" in name for name in returned):
         return f"{_WOULD_WAIT} (it returns {', '.join(returned)})"

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from npugraph_strategies.errors import NotCapturable
-from npugraph_strategies.runtimes._simulated._memory import alias
+from npugraph_strategies.runtimes._simulated._memory import alias, poison
 from npugraph_strategies.runtimes._simulated._modes import ClosableMode
 from npugraph_strategies.runtimes._simulated._operators import (
     Kind,
@@ -138,11 +138,20 @@ class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves i
     ) -> Any:
         """Allocate the outputs, and put the operator on the tape."""
         for real, fake in shadow.changed():
-            real.resize_(fake.shape)
+            self._resize(real, fake.shape)
         real_of: dict[int, Tensor] = {}
         outputs = [self._output(shadow, result, real_of) for result in shadow.results]
         self._append(stream, op, args, kwargs, outputs)
         return map_tensors(shadow.structure, lambda fake: real_of[id(fake)])
+
+    @staticmethod
+    def _resize(out: Tensor, shape: torch.Size) -> None:
+        """Give ``out=`` its shape; memory that it did not have before is poisoned."""
+        storage = out.untyped_storage()
+        before = storage.nbytes()
+        out.resize_(shape)
+        if storage.nbytes() > before:
+            poison(storage, out.dtype)
 
     def _output(self, shadow: Shadow, fake: Any, real_of: dict[int, Tensor]) -> Tensor | None:
         """Return the real tensor for one fake result."""

@@ -136,7 +136,7 @@ def misplaced(tensors: Sequence[Any]) -> str:
             continue
         if tensor.layout is not torch.strided or tensor.is_nested:
             return f"only dense tensors can be captured, not {tensor.layout}"
-        if tensor.is_quantized:
+        if str(tensor.dtype).startswith(("torch.qint", "torch.quint")):
             return "quantized tensors cannot be captured"
         if tensor.device != _CPU:
             return f"a tensor on {tensor.device} is not on this device"

@@ -148,6 +148,11 @@ def flat(result: object) -> Iterator[Any]:
         yield result
 
 
+def _described(tensor: Tensor) -> str:
+    """Return dtype and shape."""
+    return f"{tensor.dtype} {tuple(tensor.shape)}"
+
+
 @attrs.define(eq=False)
 class Launch:
     """One captured operator, with aliases of the memory that it reads and writes."""
@@ -188,8 +193,8 @@ class Launch:
             got = results[index]
             if got is None:  # a kernel may leave out what its schema promises
                 continue
-            if got.shape != out.shape:
-                problem = f"result {index} has shape {tuple(got.shape)}, captured was {tuple(out.shape)}"
+            if got.shape != out.shape or got.dtype != out.dtype:
+                problem = f"result {index} is {_described(got)}, captured was {_described(out)}"
                 raise RuntimeError(problem)
             if got.data_ptr() != out.data_ptr() or got.stride() != out.stride():
                 out.copy_(got)
