@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from npugraph_strategies._bindings import Binding
 from npugraph_strategies._calls import OpCall
 from npugraph_strategies._pairing import Paired
-from npugraph_strategies._records import RecordState
+from npugraph_strategies._records import RecordState, Task
+from npugraph_strategies.errors import CaptureError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,7 +37,7 @@ class Recorder:
         self._labeller = labeller
         self._lock = threading.Lock()  # a backward pass runs on a thread of its own
         self._views: list[tuple[RecordState, str, Binding, Tensor]] = []
-        self.records: list[RecordState] = []
+        self.tasks: list[Task] = []
         self.failure: Exception | None = None
         self.launched = 0
 
@@ -67,14 +68,12 @@ class Recorder:
             result = issued()
         with self._lock:
             record = RecordState(
-                index=len(self.records),
+                index=len(self.tasks),
                 label=label,
                 handler=handler,
                 call=kept,
-                event=event,
-                handle=group.result,
             )
-            self.records.append(record)
+            self.tasks.append(Task(record, event, group.result))
             self._views += [(record, n, b, runtime.weak_view(t)) for n, b, t in self._operands(record, call)]
         return handler.postprocess_result(prepared, result)
 
@@ -83,6 +82,18 @@ class Recorder:
         for name, tensor in call.tensors():
             if name not in record.handler.params and self._runtime.is_device_tensor(tensor):
                 yield name, Binding.of(tensor, record=record.label, op=call.name, argument=name), tensor
+
+    def raise_swallowed(self, name: str) -> None:
+        """Raise `CaptureError` when a handled call failed and the capturing code went on."""
+        if self.failure is not None:
+            problem = f"{name}: a handled operator failed and the block went on; nothing was captured"
+            raise CaptureError(problem) from self.failure
+
+    def forget(self) -> None:
+        """Let go of everything, so that the events of a failed capture are free again."""
+        self.tasks.clear()
+        self._views.clear()
+        self.failure = None
 
     def classify(self, graph: RuntimeGraph) -> None:
         """Keep bindings for operands only: what lies in the graph's pool lives as long as the graph."""

@@ -16,7 +16,7 @@ from npugraph_strategies._containers import leaves
 from npugraph_strategies._device_side import DeviceSide, Planned
 from npugraph_strategies._orders import UpdateThenReplay
 from npugraph_strategies._pairing import add_note
-from npugraph_strategies._records import Record, RecordState
+from npugraph_strategies._records import Record, RecordState, Task
 from npugraph_strategies._routing import Rest, Values, route
 from npugraph_strategies._values import host_value, same_value
 from npugraph_strategies.errors import (
@@ -96,12 +96,13 @@ class CapturedGraph:
 
     # -- made by the session -----------------------------------------------------------------------------------------
 
-    def _finish(self, graph: RuntimeGraph, states: Iterable[RecordState], *, owned: bool) -> None:
+    def _finish(self, graph: RuntimeGraph, tasks: Iterable[Task], *, owned: bool) -> None:
         """Take what the capture produced."""
-        self._states = tuple(states)
+        tasks = tuple(tasks)
+        self._states = tuple(task.record for task in tasks)
         self._records = tuple(Record(state) for state in self._states)
         self._watched = tuple(WatchedModule.of(module) for module in self._watch)
-        self._device = DeviceSide(self._name, self._runtime, graph, self._states, owned=owned)
+        self._device = DeviceSide(self._name, self._runtime, graph, tasks, owned=owned)
         self._state = State.READY
 
     def _fail(self) -> None:
@@ -208,22 +209,24 @@ class CapturedGraph:
             self._state, self._reason = State.INVALIDATED, reason
 
     def close(self) -> None:
-        """Wait for the last replay of this graph, then give back what it holds. Closing twice is allowed."""
+        """Wait for the last replay of this graph, then give back what it holds. Closing twice is allowed.
+
+        When the wait fails, the error is raised and the graph is not closed: `close` can be tried again.
+        """
         if self._state is State.CLOSED:
             return
         with self._runtime.device(), self._runtime.update_lock:
             if self._state is State.CAPTURING:
                 raise GraphNotReady(self._name, self._state.value)
-            self._state = State.CLOSED
-            device, self._device = self._device, None
-            try:
-                if device is not None:
-                    device.close()
-            finally:
-                for state in self._states:
-                    state.resources.clear()
-                    state.armed = False
-                self._operands = ()
+            device = self._device
+            if device is not None:
+                device.settle()
+            self._state, self._device, self._operands = State.CLOSED, None, ()
+            for state in self._states:
+                state.resources.clear()
+                state.armed = False
+            if device is not None:
+                device.release()
 
     def __enter__(self) -> Self:
         return self
@@ -253,18 +256,19 @@ class CapturedGraph:
         routed = route(self._records, values, rest)
         self._verify_operands()
         return [
-            self._plan_record(state, given, force=bool(device.poison))
-            for state, given in zip(self._states, routed, strict=True)
+            self._plan_task(task, given, force=bool(device.poison))
+            for task, given in zip(device.tasks, routed, strict=True)
         ]
 
-    def _plan_record(self, record: RecordState, given: Mapping[str, Any], *, force: bool) -> Planned:
+    def _plan_task(self, task: Task, given: Mapping[str, Any], *, force: bool) -> Planned:
+        record = task.record
         handler, call = record.handler, record.call
         if not given:
-            return Planned(record, call, force, {}, [])
+            return Planned(task, call, force, {}, [])
         host = {n: host_value(call, n, v) for n, v in given.items() if n not in handler.rebind}
         rebinds = {n: given[n] for n in handler.rebind if n in given and given[n] is not call.arguments[n]}
         if not force and not rebinds and all(same_value(v, call.arguments[n]) for n, v in host.items()):
-            return Planned(record, call, False, {}, [])
+            return Planned(task, call, False, {}, [])
         self._validate(record, {**host, **rebinds})
         kept = {n: handler.record_wrap_kwarg(call, n, v, self._runtime) for n, v in rebinds.items()}
         new = handler.prepare_update(handler.update_args(call, {**host, **kept}), self._runtime)
@@ -272,7 +276,7 @@ class CapturedGraph:
             n: [Binding.of(t, record=record.label, op=call.name, argument=n) for t in leaves(v)]
             for n, v in rebinds.items()
         }
-        return Planned(record, new, True, bindings, _made_between(call, new, {*host, *kept}))
+        return Planned(task, new, True, bindings, _made_between(call, new, {*host, *kept}))
 
     def _validate(self, record: RecordState, values: Mapping[str, Any]) -> None:
         """Ask the handler whether the operator would take the values."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from npugraph_strategies._handlers import OpHandler
     from npugraph_strategies.runtimes._base import RuntimeEvent
 
-__all__ = ["Record", "RecordState"]
+__all__ = ["Record", "RecordState", "Task"]
 
 
 @attrs.define(eq=False)
@@ -30,11 +30,18 @@ class RecordState:
     label: str
     handler: OpHandler
     call: OpCall
-    event: RuntimeEvent
-    handle: Any
     bindings: dict[str, list[Binding]] = attrs.field(factory=dict)
     resources: list[Tensor] = attrs.field(factory=list)
     armed: bool = False
+
+
+@attrs.frozen(eq=False)
+class Task:
+    """The device's part of a record: the event that its replay waits for, and the handle of its task group."""
+
+    record: RecordState
+    event: RuntimeEvent
+    handle: Any
 
 
 @final

@@ -14,7 +14,7 @@ from npugraph_strategies._labels import Labeller, ModuleTracker
 from npugraph_strategies._orders import UpdateOrder, UpdateThenReplay
 from npugraph_strategies._pairing import Paired
 from npugraph_strategies._registry import HandlerRegistry
-from npugraph_strategies.errors import AttachRefused, CaptureError, EmptyCapture, NestedCapture
+from npugraph_strategies.errors import AttachRefused, EmptyCapture, NestedCapture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -81,7 +81,7 @@ class GraphCaptureSession:
                         recorder = yield from self._captured(graph, native, pool, capture_error_mode, label)
                     _refuse_empty(native, recorder, name)
                     recorder.classify(native)
-                    graph._finish(native, recorder.records, owned=True)  # noqa: SLF001 - made here
+                    graph._finish(native, recorder.tasks, owned=True)  # noqa: SLF001 - made here
                 except BaseException:
                     graph._fail()  # noqa: SLF001
                     with contextlib.suppress(Exception):  # the first error is the one to see
@@ -110,12 +110,13 @@ class GraphCaptureSession:
         """Run the block under the session's mode."""
         with ModuleTracker() as tracker:
             recorder = Recorder(self.runtime, Labeller(tracker, label))
-            with CaptureMode(self.registry.table, recorder):
-                yield graph
-        if recorder.failure is not None:
-            raise CaptureError(
-                f"{graph.name}: a handled operator failed and the block went on; nothing was captured"
-            ) from recorder.failure
+            try:
+                with CaptureMode(self.registry.table, recorder):
+                    yield graph
+                recorder.raise_swallowed(graph.name)
+            except BaseException:
+                recorder.forget()
+                raise
         return recorder
 
     @contextlib.contextmanager
@@ -146,7 +147,7 @@ class GraphCaptureSession:
             try:
                 recorder = yield from self._recorded(graph, label)
                 recorder.classify(native)
-                graph._finish(native, recorder.records, owned=False)  # noqa: SLF001 - made here
+                graph._finish(native, recorder.tasks, owned=False)  # noqa: SLF001 - made here
             except BaseException:
                 graph._fail()  # noqa: SLF001
                 raise

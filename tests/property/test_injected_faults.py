@@ -1,0 +1,102 @@
+"""Law 8: a failure at any primitive leaves stream, mode stack, task groups and other graphs as they were."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from npugraph_strategies import KEEP, ReplayThenUpdate, UpdateThenReplay, errors
+from npugraph_strategies.runtimes import FaultyRuntime, InjectedFault, SimulatedRuntime
+from support.story import attn, story_session
+
+Q = torch.arange(3.0)
+
+
+class Program:
+    """A capture, three rounds of update and replay, and a close, which can be taken up again after a failure."""
+
+    def __init__(self, fail_at, *, order, after=False, lazy=False):
+        self.runtime = FaultyRuntime(SimulatedRuntime(lazy=lazy), fail_at=None, after=after)
+        self.session = story_session(self.runtime, order=order)
+        self.bystander, self.seen = self.capture()
+        self.bystander.step({"lens": [1]})
+        self.runtime.synchronize()
+        self.base = self.runtime.count
+        self.runtime.fail_at = None if fail_at is None else self.base + fail_at
+        self.graph = None
+
+    def capture(self):
+        with self.session.capture() as graph:
+            out = attn(attn(Q, lens=[0]), lens=[0])
+        return graph, out
+
+    def run(self):
+        self.graph, self.out = self.capture()
+        self.graph.step({"lens": [2]})
+        self.graph.update({"lens": [3]})
+        self.graph.update({"lens": [5]})
+        self.graph.replay()
+        self.graph.step({"lens": [4]})
+        self.graph.close()
+
+
+def _primitives(order):
+    program = Program(None, order=order)
+    program.run()
+    return program.runtime.count - program.base
+
+
+CASES = [
+    pytest.param(order, fail_at, after, id=f"{type(order).__name__}-{'after' if after else 'before'}-{fail_at}")
+    for order in (UpdateThenReplay(), ReplayThenUpdate())
+    for fail_at in range(_primitives(order))
+    for after in (False, True)
+]
+
+
+@pytest.mark.parametrize("lazy", [False, True], ids=["drained", "lazy"])
+@pytest.mark.parametrize(("order", "fail_at", "after"), CASES)
+def test_a_failure_at_any_primitive_leaves_nothing_behind(order, fail_at, after, lazy) -> None:
+    """Wherever the device fails, that error is raised, and what comes next works."""
+    program = Program(fail_at, order=order, after=after, lazy=lazy)
+    runtime = program.runtime
+    stream = runtime.current_stream().stream_id
+    with pytest.raises(InjectedFault) as caught:
+        program.run()
+    assert caught.value.index == program.base + fail_at
+    assert runtime.current_stream().stream_id == stream
+    assert _get_current_dispatch_mode_stack() == []
+    assert not runtime.is_capturing()
+
+    if program.graph is not None and not program.graph.closed:
+        _heals(program)
+    program.bystander.step({"lens": [6]})
+    runtime.synchronize()
+    assert torch.equal(program.seen, Q + 120)
+
+    graph, out = program.capture()
+    for value in (5, 7):
+        graph.step({"lens": [value]})
+        runtime.synchronize()
+        assert torch.equal(out, Q + 20 * value)
+    graph.close()
+
+
+def _heals(program) -> None:
+    """Show that the failed graph takes a complete update, and then computes right, step after step."""
+    graph = program.graph
+    graph.update({"lens": [8]})
+    try:
+        graph.replay()
+    except errors.GraphNotArmed:  # the update fed a replay that was waiting
+        graph.step({"lens": [8]})
+    program.runtime.synchronize()
+    assert torch.equal(program.out, Q + 160)
+    for value in (1, 9):
+        graph.step({"lens": [value]})
+        program.runtime.synchronize()
+        assert torch.equal(program.out, Q + 20 * value)
+    graph.update({}, rest=KEEP)
+    graph.close()
+    program.runtime.synchronize()

@@ -1,0 +1,73 @@
+"""Small operators with the shape of the real ones, for tests that are about graphs and not about attention.
+
+``story::attn(q, lens=…)`` is ``10 * sum(lens) + q``, so that a stale value is seen at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from npugraph_strategies import GraphCaptureSession, HandlerRegistry, OutVariant, UpdateParams
+from npugraph_strategies.handlers import EmptyLike
+from npugraph_strategies.runtimes import SimulatedRuntime
+
+if TYPE_CHECKING:
+    from npugraph_strategies.runtimes import GraphRuntime
+
+LIBRARY = torch.library.Library("story", "DEF")
+LIBRARY.define("attn(Tensor q, *, SymInt[]? lens=None, SymInt[]? other=None, Tensor? table=None) -> Tensor")
+LIBRARY.define(
+    "attn.out(Tensor q, *, SymInt[]? lens=None, SymInt[]? other=None, Tensor? table=None, Tensor(a!) out) -> Tensor(a!)"
+)
+LIBRARY.define("paged(Tensor q, Tensor context_lens, Tensor(a!) out) -> ()")
+LIBRARY.define("picky(Tensor q, *, int[] lens) -> Tensor")
+
+
+def _attn(q, *, lens=None, other=None, table=None):
+    result = q + 10 * sum(lens or ()) + 1000 * sum(other or ())
+    return result if table is None else result + table.sum().to(q.dtype)
+
+
+def _attn_out(q, *, lens=None, other=None, table=None, out):
+    return out.copy_(_attn(q, lens=lens, other=other, table=table))
+
+
+def _paged(q, context_lens, out):
+    out.copy_(q + 10 * context_lens.sum())
+
+
+def _picky(q, *, lens):
+    if 13 in lens:
+        raise RuntimeError("picky does not like 13")
+    return q + 10 * sum(lens)
+
+
+LIBRARY.impl("attn", _attn, "CPU")
+LIBRARY.impl("attn.out", _attn_out, "CPU")
+LIBRARY.impl("paged", _paged, "CPU")
+LIBRARY.impl("picky", _picky, "CPU")
+torch.library.register_fake("story::attn", lambda q, **_: torch.empty_like(q), lib=LIBRARY)
+torch.library.register_fake("story::attn.out", lambda q, *, out, **_: out, lib=LIBRARY)  # noqa: ARG005
+torch.library.register_fake("story::paged", lambda q, context_lens, out: None, lib=LIBRARY)  # noqa: ARG005
+torch.library.register_fake("story::picky", _picky, lib=LIBRARY)
+
+attn = torch.ops.story.attn
+paged = torch.ops.story.paged
+picky = torch.ops.story.picky
+
+ATTN = OutVariant(
+    ("story::attn.default", "story::attn.out"),
+    ("lens", "other"),
+    rebind="table",
+    outputs=(EmptyLike("out", like="q"),),
+)
+PAGED = UpdateParams("story::paged.default", "context_lens")
+PICKY = UpdateParams("story::picky.default", "lens")
+STORY = HandlerRegistry.of(ATTN, PAGED, PICKY)
+
+
+def story_session(runtime: GraphRuntime | None = None, **options: object) -> GraphCaptureSession:
+    """Make a session over the story's handlers, by default on a simulated device of its own."""
+    return GraphCaptureSession(STORY, runtime=runtime or SimulatedRuntime(), **options)

@@ -1,0 +1,459 @@
+"""Graphs: updates, replays, steps, and what each refuses before the device is touched."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import warnings
+
+import pytest
+import torch
+
+from npugraph_strategies import (
+    KEEP,
+    GraphCaptureSession,
+    HandlerRegistry,
+    ReplayThenUpdate,
+    UpdateThenReplay,
+    by_label,
+    each,
+    errors,
+)
+from npugraph_strategies.runtimes import FaultyRuntime, InjectedFault, RecordingRuntime, SimulatedRuntime
+from support.story import ATTN, STORY, attn, paged, picky, story_session
+
+Q = torch.arange(3.0)
+ORDERS = pytest.mark.parametrize(
+    "order", [UpdateThenReplay(), ReplayThenUpdate()], ids=["update-first", "replay-first"]
+)
+
+
+def captured(session, **lens):
+    """Capture one attention call per name, labelled by it; return the graph and the outputs by name."""
+    outputs = {}
+    names = iter(lens)
+    with session.capture(label=lambda _: next(names)) as graph:
+        for name, value in lens.items():
+            outputs[name] = attn(Q, lens=value)
+    return graph, outputs
+
+
+@ORDERS
+def test_steps_follow_each_other_without_draining(order) -> None:
+    """Two updates and replays in a row, on streams that run late, give each its own value."""
+    runtime = SimulatedRuntime(lazy=True, seed=5)
+    session = story_session(runtime, order=order)
+    history = torch.zeros(())
+    with session.capture() as graph:
+        history.mul_(100).add_(attn(torch.zeros(1), lens=[0]).sum())
+    graph.step({"lens": [3]})
+    graph.step({"lens": [5]})
+    runtime.synchronize()
+    assert history.item() == 30 * 100 + 50
+
+
+def test_update_and_replay_can_be_called_apart() -> None:
+    """`update` then `replay` is what `step` does."""
+    graph, out = captured(story_session(), a=[1])
+    graph.update({"lens": [3]})
+    graph.replay()
+    assert torch.equal(out["a"], Q + 30)
+
+
+def test_a_second_replay_is_refused_until_armed_again() -> None:
+    """A replay consumes the update; re-arming uses the last values."""
+    graph, out = captured(story_session(), a=[1])
+    graph.step({"lens": [3]})
+    with pytest.raises(errors.GraphNotArmed, match="a#0"):
+        graph.replay()
+    graph.update({}, rest=KEEP)
+    graph.replay()
+    assert torch.equal(out["a"], Q + 30)
+
+
+def test_the_last_of_two_updates_counts() -> None:
+    """Two updates before one replay leave the second's values, and arm once."""
+    graph, out = captured(story_session(), a=[1])
+    graph.update({"lens": [3]})
+    graph.update({"lens": [4]})
+    graph.replay()
+    assert torch.equal(out["a"], Q + 40)
+    with pytest.raises(errors.GraphNotArmed):
+        graph.replay()
+
+
+def test_values_are_sticky() -> None:
+    """A parameter that is not mentioned keeps its last value."""
+    graph, out = captured(story_session(), a=[1])
+    graph.step({"other": [1]})
+    assert torch.equal(out["a"], Q + 1010)
+    graph.step({"lens": [2]})
+    assert torch.equal(out["a"], Q + 1020)
+    assert dict(graph.records[0].values) == {"lens": (2,), "other": (1,), "table": None}
+
+
+def test_a_parameter_left_at_its_default_at_capture_can_be_updated() -> None:
+    """Arguments that the dispatcher drops, because they equal their default, are updated all the same."""
+    session = story_session()
+    with session.capture() as graph:
+        out = attn(Q)
+    graph.step({"lens": [2], "other": [3]})
+    assert torch.equal(out, Q + 3020)
+
+
+def test_each_pairs_up_in_capture_order() -> None:
+    """`each` gives the n-th mapping to the n-th record."""
+    graph, out = captured(story_session(), a=[1], b=[1], c=[1])
+    graph.step(each([{"lens": [1]}, {"lens": [2]}, {"lens": [3]}]))
+    assert [out[n][0].item() for n in "abc"] == [10, 20, 30]
+
+
+def test_by_label_routes_whatever_the_order() -> None:
+    """`by_label` reaches records by path or whole label, in any order."""
+    graph, out = captured(story_session(), a=[1], b=[1], c=[1])
+    graph.step(by_label({"c": {"lens": [3]}, "a#0": {"lens": [1]}, "b*": {"lens": [2]}}))
+    assert [out[n][0].item() for n in "abc"] == [10, 20, 30]
+
+
+def test_a_callable_is_asked_for_each_record() -> None:
+    """A callable gets the record and returns its values, or KEEP."""
+    graph, out = captured(story_session(), a=[1], b=[1])
+    graph.step(lambda record: {"lens": [record.index + 5]} if record.label == "b#0" else KEEP)
+    assert [out[n][0].item() for n in "ab"] == [10, 60]
+
+
+def test_mixed_operators_are_routed_by_name() -> None:
+    """A broadcast reaches those records that declare the name."""
+    out = torch.empty(3)
+    with story_session().capture() as graph:
+        first = attn(Q, lens=[1])
+        paged(Q, torch.tensor([1], dtype=torch.int32), out)
+    graph.step({"lens": [2], "context_lens": [3]})
+    assert torch.equal(first, Q + 20)
+    assert torch.equal(out, Q + 30)
+    with pytest.raises(errors.MissingValues, match="#1"):
+        graph.step({"lens": [2]})
+    graph.step({"lens": [4]}, rest=KEEP)
+    assert torch.equal(first, Q + 40)
+    assert torch.equal(out, Q + 30)
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"lenz": [1]}, errors.UnknownParameter),
+        ({"q": Q}, errors.UnknownParameter),
+        ({}, errors.MissingValues),
+        (each([{"lens": [1]}]), errors.WrongCount),
+        (each([{"lens": [1]}, {}]), errors.MissingValues),
+        (each([{"lens": [1]}, {"context_lens": [1]}]), errors.UnknownParameter),
+        (by_label({"nowhere": {"lens": [1]}}), errors.UnknownLabel),
+        (by_label({"*": {"lens": [1]}, "a": {"lens": [2]}}), errors.AmbiguousUpdate),
+        (by_label({"a": {"lens": [1]}}), errors.MissingValues),
+        (lambda _: {"nope": 1}, errors.UnknownParameter),
+        ({"lens": [1.5]}, errors.InvalidValue),
+        ({"lens": "ab"}, errors.InvalidValue),
+        ({"lens": [True]}, errors.InvalidValue),
+        ({"table": torch.ones(3)}, errors.InvalidValue),
+        ([{"lens": [1]}], TypeError),
+    ],
+)
+def test_bad_values_are_refused_before_the_device_is_touched(values, error) -> None:
+    """Each kind of bad update is its own error, issues no primitive, and the next correct call works."""
+    runtime = RecordingRuntime(SimulatedRuntime())
+    graph, out = captured(story_session(runtime), a=[1], b=[1])
+    graph.step({"lens": [2]})
+    runtime.clear()
+    for call in (graph.update, graph.step):
+        with pytest.raises(error):
+            call(values)
+    assert runtime.primitives == ()
+    assert [dict(r.values)["lens"] for r in graph.records] == [(2,), (2,)]
+    graph.step({"lens": [7]})
+    assert torch.equal(out["b"], Q + 70)
+
+
+def test_values_are_snapshots() -> None:
+    """The caller may change its list the next moment; one list given for many records is not shared."""
+    graph, out = captured(story_session(SimulatedRuntime(lazy=True)), a=[1], b=[1])
+    value = [3]
+    graph.update({"lens": value})
+    value[0] += 1
+    graph.replay()
+    graph.close()
+    assert torch.equal(out["a"], Q + 30)
+    assert torch.equal(out["b"], Q + 30)
+
+
+def test_an_unchanged_value_only_signals() -> None:
+    """A step with the values that stand issues no task update."""
+    runtime = RecordingRuntime(SimulatedRuntime())
+    graph, out = captured(story_session(runtime), a=[1], b=[1])
+    graph.step({"lens": [2]})
+    runtime.clear()
+    graph.step({"lens": [2]})
+    assert runtime.counts()["task_update_begin"] == 0
+    assert runtime.counts()["event.record"] == 3  # two records, one fence
+    assert torch.equal(out["a"], Q + 20)
+
+
+def test_the_first_update_with_the_captured_values_is_right_although_the_callers_tensor_died() -> None:
+    """An unchanged host tensor still has its captured value after the caller's own is gone."""
+    out = torch.empty(3)
+    with story_session().capture() as graph:
+        paged(Q, torch.tensor([4], dtype=torch.int32), out)
+    gc.collect()
+    graph.step({"context_lens": [4]})
+    assert torch.equal(out, Q + 40)
+
+
+@ORDERS
+def test_an_unhandled_graph_replays_freely(order) -> None:
+    """A graph without records needs no update, and refuses one that is not empty."""
+    session = story_session(order=order)
+    with session.capture() as graph:
+        out = Q * 3
+    graph.replay()
+    graph.replay()
+    graph.update({})
+    graph.step({})
+    assert torch.equal(out, Q * 3)
+    with pytest.raises(errors.UnknownParameter, match="no records"):
+        graph.update({"lens": [1]})
+
+
+def test_a_rebind_uses_another_tensor_of_the_same_form() -> None:
+    """A declared device tensor can be exchanged; the graph follows the new one and lets go of the old."""
+    first, second = torch.tensor([1.0]), torch.tensor([5.0])
+    with story_session().capture() as graph:
+        out = attn(Q, table=first)
+    graph.step({"table": second})
+    assert torch.equal(out, Q + 5)
+    second.fill_(7)
+    del first
+    gc.collect()
+    graph.update({}, rest=KEEP)
+    graph.replay()
+    assert torch.equal(out, Q + 7)
+    del second
+    gc.collect()
+    with pytest.raises(errors.StaleBinding, match="table"):
+        graph.update({}, rest=KEEP)
+
+
+def test_an_operand_is_not_kept_alive_and_its_death_is_noticed() -> None:
+    """The caller's tensors are used weakly: their death refuses updates and replays, naming them."""
+    q = torch.arange(4.0)
+    with story_session().capture() as graph:
+        attn(q, lens=[1])
+    graph.update({"lens": [1]})
+    del q
+    gc.collect()
+    for call in (graph.replay, lambda: graph.update({"lens": [1]}), lambda: graph.step({"lens": [1]}), graph.verify):
+        with pytest.raises(errors.StaleBinding, match=r"'q' of story::attn\.default"):
+            call()
+
+
+def test_intermediates_belong_to_the_graph() -> None:
+    """Tensors made inside the capture may die in Python; the graph still computes with them."""
+    weight = torch.full((3,), 2.0)
+    with story_session().capture() as graph:
+        out = attn(attn(Q * weight, lens=[1]) + 1, lens=[1])
+    gc.collect()
+    assert graph.bindings() == ()
+    graph.step(each([{"lens": [2]}, {"lens": [3]}]))
+    assert torch.equal(out, Q * 2 + 51)
+
+
+def test_a_slice_of_a_living_tensor_is_alive() -> None:
+    """Liveness is the storage's: a view that died while its base lives is no reason to refuse."""
+    base = torch.arange(6.0)
+    with story_session().capture() as graph:
+        out = attn(base[2:5], lens=[1])
+    gc.collect()
+    graph.step({"lens": [2]})
+    assert torch.equal(out, base[2:5] + 20)
+
+
+def test_watched_modules_are_verified() -> None:
+    """`verify` notices that a watched module's parameter was exchanged."""
+    net = torch.nn.Linear(3, 3)
+    with torch.no_grad(), story_session().capture(watch=[net]) as graph:
+        attn(net(Q), lens=[1])
+    graph.verify()
+    net.weight = torch.nn.Parameter(torch.zeros(3, 3))
+    with pytest.raises(errors.StaleBinding, match="weight"):
+        graph.verify()
+
+
+def test_an_invalidated_graph_refuses_everything_but_close() -> None:
+    """`invalidate` gives its reason to whoever uses the graph afterwards."""
+    graph, _ = captured(story_session(), a=[1])
+    graph.invalidate("the weights were reloaded")
+    for call in (graph.replay, lambda: graph.update({"lens": [1]}), lambda: graph.step({"lens": [1]})):
+        with pytest.raises(errors.GraphInvalidated, match="weights were reloaded"):
+            call()
+    graph.close()
+
+
+def test_a_closed_graph_refuses_everything_but_close() -> None:
+    """After `close` every use is an error of its own; closing again is allowed."""
+    graph, out = captured(story_session(), a=[1])
+    with graph:
+        graph.step({"lens": [2]})
+    assert graph.closed
+    graph.close()
+    for call in (
+        graph.replay,
+        lambda: graph.update({"lens": [1]}),
+        lambda: graph.step({"lens": [1]}),
+        lambda: graph.invalidate("x"),
+    ):
+        with pytest.raises(errors.GraphClosed):
+            call()
+    assert torch.equal(out["a"], Q + 20)
+
+
+def test_close_waits_for_the_last_replay() -> None:
+    """On streams that run late, the result is there once the graph is closed."""
+    graph, out = captured(story_session(SimulatedRuntime(lazy=True)), a=[1])
+    graph.step({"lens": [2]})
+    graph.close()
+    assert torch.equal(out["a"], Q + 20)
+
+
+def test_replaying_on_the_update_stream_is_refused() -> None:
+    """Updates and replays on one stream would hang, and are refused."""
+    runtime = SimulatedRuntime()
+    graph, out = captured(story_session(runtime), a=[1])
+    with runtime.stream(runtime.update_stream()), pytest.raises(errors.SharedStream):
+        graph.step({"lens": [1]})
+    graph.step({"lens": [2]})
+    assert torch.equal(out["a"], Q + 20)
+
+
+@ORDERS
+def test_a_failing_operator_poisons_and_a_complete_update_heals(order) -> None:
+    """When the device step fails midway, replay is refused; the next complete update heals the graph."""
+    faulty = FaultyRuntime(SimulatedRuntime(), fail_at=None, names=["task_update_begin"])
+    session = GraphCaptureSession(STORY, runtime=faulty, order=order)
+    with session.capture() as graph:
+        first, second = attn(Q, lens=[1]), picky(Q, lens=[1])
+    graph.step({"lens": [2]})
+    faulty.fail_at = faulty.count + 1
+    with pytest.raises(InjectedFault):
+        graph.step({"lens": [5]})
+    with pytest.raises(errors.GraphPoisoned, match="injected fault"):
+        graph.replay()
+    with pytest.raises(errors.MissingValues):
+        graph.update({})
+    graph.step({"lens": [6]})
+    assert torch.equal(first, Q + 60)
+    assert torch.equal(second, Q + 60)
+    graph.step({"lens": [7]})
+    assert torch.equal(first, Q + 70)
+
+
+def test_the_error_says_when_a_running_replay_is_garbage() -> None:
+    """In replay-then-update order a failed update tells that the launched replay's result is not to be used."""
+    faulty = FaultyRuntime(SimulatedRuntime(), fail_at=None, names=["task_update_end"])
+    graph, out = captured(story_session(faulty, order=ReplayThenUpdate()), a=[1])
+    faulty.fail_at = 0
+    with pytest.raises(InjectedFault) as caught:
+        graph.step({"lens": [5]})
+    if hasattr(caught.value, "__notes__"):
+        assert "will compute garbage" in caught.value.__notes__[0]
+    graph.update({"lens": [8]})
+    with pytest.raises(errors.GraphNotArmed):
+        graph.replay()
+    graph.step({"lens": [9]})
+    assert torch.equal(out["a"], Q + 90)
+
+
+def test_closing_a_graph_whose_replay_still_waits_lets_it_go_through() -> None:
+    """`close` after a failed replay-then-update step does not hang."""
+    faulty = FaultyRuntime(SimulatedRuntime(), fail_at=None, names=["task_update_begin"])
+    graph, _ = captured(story_session(faulty, order=ReplayThenUpdate()), a=[1])
+    faulty.fail_at = 0
+    with pytest.raises(InjectedFault):
+        graph.step({"lens": [5]})
+    graph.close()
+    faulty.synchronize()
+
+
+@ORDERS
+def test_a_step_after_a_lone_update_uses_the_steps_values(order) -> None:
+    """A record that is armed already does not let a step's replay run with older values."""
+    runtime = SimulatedRuntime(lazy=True, seed=1)
+    graph, out = captured(story_session(runtime, order=order), a=[1])
+    graph.update({"lens": [3]})
+    graph.step({"lens": [4]})
+    runtime.synchronize()
+    assert torch.equal(out["a"], Q + 40)
+
+
+def test_validation_may_warn_or_be_off() -> None:
+    """A session can let suspicious lengths pass, with or without a warning."""
+
+    class Even(type(ATTN)):
+        def validate_update(self, call, values):
+            if values["lens"][0] % 2:
+                raise errors.InvalidValue(call.name, "lens", "even", str(values["lens"]))
+
+    even = Even(ATTN.variants, ATTN.params, rebind=ATTN.rebind, outputs=ATTN.outputs)
+    for validation in ("error", "warn", "off"):
+        session = GraphCaptureSession(HandlerRegistry.of(even), runtime=SimulatedRuntime(), validation=validation)
+        graph, out = captured(session, a=[1])
+        if validation == "error":
+            with pytest.raises(errors.InvalidValue, match="even"):
+                graph.step({"lens": [3]})
+            continue
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            graph.step({"lens": [3]})
+        assert len(caught) == (validation == "warn")
+        assert torch.equal(out["a"], Q + 30)
+
+
+def test_two_threads_step_one_graph_atomically() -> None:
+    """Steps from two threads never mix: each replay sees one step's values in all records."""
+    runtime = SimulatedRuntime(lazy=True, seed=2)
+    session = story_session(runtime)
+    same = torch.ones((), dtype=torch.bool)
+    count = torch.zeros((), dtype=torch.int64)
+    zero = torch.zeros(1)
+    with session.capture() as graph:
+        a, b = attn(zero, lens=[0]), attn(zero, lens=[0])
+        same.logical_and_((a == b).all())
+        count.add_(1)
+
+    def work(n: int) -> None:
+        for i in range(20):
+            graph.step({"lens": [100 * n + i]})
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    runtime.synchronize()
+    assert count.item() == 40
+    assert same.item()
+
+
+def test_records_show_themselves() -> None:
+    """Graphs and records have a short repr, and records cannot be changed."""
+    graph, _ = captured(story_session(), a=[1])
+    assert repr(graph) == "<CapturedGraph 'graph' ready, 1 record(s)>"
+    assert repr(graph.records[0]) == "<Record 0 'a#0' story::attn.out>"
+    graph.update({"lens": [2]})
+    assert repr(graph.records[0]) == "<Record 0 'a#0' story::attn.out armed>"
+    with pytest.raises(AttributeError):
+        graph.records[0].label = "b"
+
+
+def test_the_memory_report_counts_operands_once() -> None:
+    """Storages of the caller's are counted once; nothing is held but what updates made."""
+    graph, _ = captured(story_session(), a=[1], b=[1])
+    report = graph.memory_report()
+    assert (report.held, report.operands) == (0, 12)

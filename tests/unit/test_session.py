@@ -1,0 +1,329 @@
+"""Sessions: what a capture does, refuses and leaves behind."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import pytest
+import torch
+
+from npugraph_strategies import GraphCaptureSession, HandlerRegistry, UpdateParams, each, errors
+from npugraph_strategies.runtimes import Limits, RecordingRuntime, SimulatedDevice, SimulatedRuntime
+from support.story import ATTN, PAGED, STORY, attn, paged, picky, story_session
+
+Q = torch.arange(3.0)
+
+
+class Broken(UpdateParams):
+    """A handler whose preparation raises."""
+
+    def prepare_capture(self, call, runtime):  # noqa: ARG002 - a hook
+        """Raise."""
+        raise RuntimeError("no workspace")
+
+
+def test_capture_records_handled_operators_in_order() -> None:
+    """Each handled operator becomes one record, in capture order."""
+    out = torch.empty(3)
+    with story_session().capture() as graph:
+        attn(Q, lens=[1])
+        Q * 2
+        paged(Q, torch.tensor([2], dtype=torch.int32), out)
+    assert [(r.index, r.op, r.label) for r in graph.records] == [
+        (0, "story::attn.out", "#0"),
+        (1, "story::paged.default", "#1"),
+    ]
+    assert graph.params == ("lens", "other", "table", "context_lens")
+
+
+def test_captured_work_does_not_run_before_the_replay() -> None:
+    """What a capture returns holds garbage until the first replay."""
+    with story_session().capture() as graph:
+        out = attn(Q, lens=[1])
+    assert out.isnan().all()
+    graph.step({"lens": [2]})
+    assert torch.equal(out, Q + 20)
+
+
+def test_a_declined_call_passes_through_untouched() -> None:
+    """A handler that declines a call leaves no event, no group and no record."""
+
+    class Declines(UpdateParams):
+        def should_handle(self, call):
+            return call.arguments["lens"] is not None
+
+    runtime = RecordingRuntime(SimulatedRuntime())
+    session = GraphCaptureSession(HandlerRegistry.of(Declines(("story::attn.default",), "lens")), runtime=runtime)
+    with session.capture() as graph:
+        out = attn(Q)
+    assert graph.records == ()
+    assert runtime.counts()["new_event"] == 0
+    assert runtime.counts()["task_group_begin"] == 0
+    graph.replay()
+    assert torch.equal(out, Q)
+
+
+def test_the_skeleton_is_wait_reset_group() -> None:
+    """Every record is captured as event wait, event reset, group begin, group end."""
+    runtime = RecordingRuntime(SimulatedRuntime())
+    with story_session(runtime).capture():
+        attn(Q, lens=[1])
+    names = [name for name in runtime.names() if name != "new_stream"]
+    assert names == [
+        "new_graph",
+        "graph.capture_begin",
+        "new_event",
+        "event.wait",
+        "event.reset",
+        "task_group_begin",
+        "task_group_end",
+        "graph.capture_end",
+        "new_event",
+        "new_event",
+    ]
+
+
+def test_labels_are_module_paths() -> None:
+    """A record is labelled by the module it stands in, relative to the outermost, with a number."""
+
+    class Attention(torch.nn.Module):
+        def forward(self, x):
+            return attn(attn(x, lens=[1]), lens=[1])
+
+    net = torch.nn.Sequential(Attention(), torch.nn.Sequential(Attention()))
+    with story_session().capture() as graph:
+        net(Q)
+    assert [r.label for r in graph.records] == ["0#0", "0#1", "1.0#0", "1.0#1"]
+
+
+def test_labels_may_be_given_by_the_caller() -> None:
+    """`label=` names records by their call."""
+    with story_session().capture(label=lambda call: call.name.partition("::")[2]) as graph:
+        attn(Q, lens=[1])
+        attn(Q, lens=[1])
+    assert [r.label for r in graph.records] == ["attn.default#0", "attn.default#1"]
+
+
+def test_a_nested_capture_is_refused_and_the_outer_one_goes_on() -> None:
+    """A capture inside a capture is an error of its own; the outer capture is not harmed."""
+    session = story_session()
+    with session.capture() as graph:
+        out = attn(Q, lens=[1])
+        with pytest.raises(errors.NestedCapture), session.capture():
+            pass
+    graph.step({"lens": [3]})
+    assert torch.equal(out, Q + 30)
+
+
+def test_an_empty_capture_is_refused() -> None:
+    """A capture that launched nothing is an error, and the next one works."""
+    session = story_session()
+    with pytest.raises(errors.EmptyCapture), session.capture():
+        pass
+    with pytest.raises(errors.EmptyCapture), session.capture():
+        Q.view(3, 1)
+    with session.capture() as graph:
+        attn(Q, lens=[1])
+    assert len(graph.records) == 1
+
+
+def test_an_unknown_error_mode_is_refused_at_once() -> None:
+    """The capture mode is checked before anything is captured."""
+    with pytest.raises(ValueError, match="capture_error_mode"), story_session().capture(capture_error_mode="loose"):
+        pass
+
+
+def test_a_graph_of_a_failed_capture_says_so() -> None:
+    """When the block raises, its error goes on, and the graph says that it was not captured."""
+    session = story_session()
+    with pytest.raises(KeyError, match="mine"), session.capture() as graph:
+        attn(Q, lens=[{}["mine"]])
+    with pytest.raises(errors.GraphNotReady, match="its capture failed"):
+        graph.replay()
+    with session.capture() as again:
+        out = attn(Q, lens=[1])
+    again.step({"lens": [4]})
+    assert torch.equal(out, Q + 40)
+
+
+def test_a_graph_cannot_be_used_while_it_is_captured() -> None:
+    """Inside its own capture a graph refuses updates and replays."""
+    with story_session().capture() as graph:
+        attn(Q, lens=[1])
+        with pytest.raises(errors.GraphNotReady, match="being captured"):
+            graph.update({"lens": [1]})
+        with pytest.raises(errors.GraphNotReady, match="being captured"):
+            graph.close()
+
+
+def test_another_graph_cannot_be_used_inside_a_capture() -> None:
+    """A session never replays or updates inside a capture."""
+    session = story_session()
+    with session.capture() as first:
+        attn(Q, lens=[1])
+    with session.capture() as second:
+        attn(Q, lens=[1])
+        with pytest.raises(errors.GraphNotReady, match="inside a capture"):
+            first.step({"lens": [1]})
+    second.step({"lens": [1]})
+    first.step({"lens": [1]})
+
+
+def test_a_swallowed_failure_does_not_give_a_graph_with_a_hole() -> None:
+    """When a handled operator fails and the block goes on, the capture fails with the cause."""
+    session = GraphCaptureSession(HandlerRegistry.of(Broken("story::attn", "lens")), runtime=SimulatedRuntime())
+
+    def program() -> None:
+        with session.capture():
+            Q * 2
+            with contextlib.suppress(RuntimeError):
+                attn(Q, lens=[1])
+
+    with pytest.raises(errors.CaptureError, match="a handled operator failed") as caught:
+        program()
+    assert str(caught.value.__cause__) == "no workspace"
+
+
+def test_preparation_fails_before_an_event_is_waited_for() -> None:
+    """A preparation that raises leaves no captured wait behind."""
+    runtime = RecordingRuntime(SimulatedRuntime())
+    session = GraphCaptureSession(HandlerRegistry.of(Broken("story::attn", "lens")), runtime=runtime)
+    with pytest.raises(RuntimeError, match="no workspace"), session.capture():
+        attn(Q, lens=[1])
+    assert runtime.counts()["event.wait"] == 0
+
+
+def test_two_sessions_never_see_each_other() -> None:
+    """Two sessions with different registries in one process record different operators."""
+    runtime = SimulatedRuntime()
+    one = GraphCaptureSession(HandlerRegistry.of(ATTN), runtime=runtime)
+    other = GraphCaptureSession(HandlerRegistry.of(PAGED), runtime=runtime)
+
+    kept = torch.empty(3)
+    with one.capture() as first:
+        attn(Q, lens=[1])
+        paged(Q, torch.zeros(1, dtype=torch.int32), kept)
+    with other.capture() as second:
+        attn(Q, lens=[1])
+        paged(Q, torch.zeros(1, dtype=torch.int32), kept)
+    assert [r.op for r in first.records] == ["story::attn.out"]
+    assert [r.op for r in second.records] == ["story::paged.default"]
+
+
+def test_a_session_needs_a_registry() -> None:
+    """A list of handlers is not a registry."""
+    with pytest.raises(TypeError, match="HandlerRegistry"):
+        GraphCaptureSession([ATTN], runtime=SimulatedRuntime())
+
+
+def test_validation_is_one_of_three() -> None:
+    """An unknown validation setting is refused."""
+    with pytest.raises(ValueError, match="validation"):
+        story_session(validation="maybe")
+
+
+def test_captures_from_two_threads_exclude_each_other() -> None:
+    """Two threads that capture on one device both get complete graphs."""
+    session = story_session()
+    graphs = {}
+    inputs = [torch.full((3,), float(n)) for n in range(4)]
+
+    def work(n: int) -> None:
+        q = inputs[n]
+        with session.capture(stream=session.runtime.new_stream()) as graph:
+            for _ in range(5):
+                q = attn(q, lens=[1])
+        graphs[n] = (graph, q)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for n, (graph, out) in graphs.items():
+        assert len(graph.records) == 5
+        graph.step(each([{"lens": [i]} for i in range(5)]))
+        session.runtime.synchronize()
+        assert torch.equal(out, torch.full((3,), n + 100.0))
+
+
+def test_a_session_uses_one_update_stream_for_all_its_graphs() -> None:
+    """Fifty graphs of one runtime make two streams: one to capture, one to update."""
+    runtime = RecordingRuntime(SimulatedRuntime(SimulatedDevice(limits=Limits(streams=60))))
+    session = story_session(runtime)
+    graphs = []
+    for n in range(50):
+        with session.capture() as graph:
+            out = attn(Q, lens=[1])
+        graph.step({"lens": [n]})
+        assert torch.equal(out, Q + 10 * n)
+        graphs.append(graph)
+    assert runtime.counts()["new_stream"] == 0
+
+
+def test_running_out_of_events_fails_the_capture_and_nothing_else() -> None:
+    """When events run out, the capture raises a resource error; a smaller one then works."""
+    runtime = SimulatedRuntime(SimulatedDevice(limits=Limits(events=4)))
+    session = story_session(runtime)
+    with pytest.raises(errors.ResourceExhausted, match="event"), session.capture():
+        [attn(Q, lens=[1]) for _ in range(5)]
+    with session.capture() as graph:
+        out = attn(Q, lens=[1])
+    graph.step({"lens": [7]})
+    assert torch.equal(out, Q + 70)
+
+
+def test_compiled_code_is_captured_with_its_operators() -> None:
+    """A compiled module under the capture gives the eager result, with its handled operators recorded."""
+    compiled = torch.compile(lambda x: attn(x * 2, lens=[1]) + 1, backend="eager")
+    with story_session().capture() as graph:
+        out = compiled(Q)
+    graph.step({"lens": [2]})
+    assert len(graph.records) == 1
+    assert torch.equal(out, Q * 2 + 21)
+
+
+def test_grad_mode_and_inference_mode_are_captured_alike() -> None:
+    """What grad mode the block runs in makes no difference to the result."""
+    for mode in (torch.inference_mode, torch.no_grad, torch.enable_grad):
+        with mode(), story_session().capture() as graph:
+            out = attn(Q, lens=[1]) + 1
+        graph.step({"lens": [2]})
+        assert torch.equal(out, Q + 21)
+
+
+def test_out_and_default_overloads_are_both_served() -> None:
+    """A caller's own out tensor is written by the replay and returned by the capture."""
+    mine = torch.zeros(3)
+    with story_session().capture() as graph:
+        returned = attn.out(Q, lens=[1], out=mine)
+    assert returned is mine
+    graph.step({"lens": [5]})
+    assert torch.equal(mine, Q + 50)
+
+
+def test_the_callers_host_values_are_not_used_after_the_capture() -> None:
+    """A list or host tensor that the caller changes after the call does not reach the graph."""
+    lens, context = [1], torch.tensor([1], dtype=torch.int32)
+    out = torch.empty(3)
+    with story_session().capture() as graph:
+        first = attn(Q, lens=lens)
+        paged(Q, context, out)
+    lens[0], context[0] = 9, 9
+    del context
+    graph.update(each([{"lens": [1]}, {"context_lens": [1]}]))
+    graph.replay()
+    assert torch.equal(first, Q + 10)
+    assert torch.equal(out, Q + 10)
+
+
+def test_picky_operator_failure_inside_the_group_is_the_error_one_sees() -> None:
+    """An operator that raises inside the group ends the group and the capture; the next capture works."""
+    session = GraphCaptureSession(STORY, runtime=SimulatedRuntime())
+    with pytest.raises(RuntimeError, match="picky does not like 13"), session.capture():
+        picky(Q, lens=[13])
+    with session.capture() as graph:
+        out = picky(Q, lens=[1])
+    graph.step({"lens": [2]})
+    assert torch.equal(out, Q + 20)
