@@ -13,7 +13,7 @@ from torch._subclasses import FakeTensorMode
 from npugraph_strategies import reference
 from oracles.fused_cases import LAYOUTS, FusedCase, close, fused_cases, past
 
-PROFILE = settings(max_examples=150, deadline=None)
+PROFILE = settings(max_examples=100, deadline=None)
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -11,7 +11,7 @@ from npugraph_strategies import reference
 from oracles.fused_cases import close
 from oracles.paged_cases import PagedCase, latent_cases
 
-PROFILE = settings(max_examples=100, deadline=None)
+PROFILE = settings(max_examples=60, deadline=None)
 
 
 @pytest.fixture(autouse=True, scope="module")
