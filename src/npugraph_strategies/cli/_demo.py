@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,8 @@ from npugraph_strategies.errors import RuntimeUnavailable
 from npugraph_strategies.runtimes import NpuRuntime, SimulatedRuntime
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from npugraph_strategies import UpdateOrder
     from npugraph_strategies.runtimes import GraphRuntime
 
@@ -85,7 +88,7 @@ def command(
     )
     device = _device(runtime, seed=seed, lazy=lazy)
     prompts = PROMPTS[:batch]
-    with output.progress(steps, shown=not as_json) as advance:
+    with _one_thread(), output.progress(steps, shown=not as_json) as advance:
         result = decode(
             _decoder(device, runtime, layers, seed),
             [encode(prompt) for prompt in prompts],
@@ -102,6 +105,17 @@ def command(
         output.render(result, prompts, settings)
     if result.mismatches:
         sys.exit(_DIFFERENT)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on one thread of the host: the tensors are small, and on a busy machine threads wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _order(name: str) -> UpdateOrder:
