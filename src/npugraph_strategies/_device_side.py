@@ -165,19 +165,22 @@ class DeviceSide:
         """Bring the device to a known state after a failure that may have taken effect.
 
         Every record has just been patched, and signalled unless it was known to be. Signal all again, in case a
-        signal was lost; wait on the host until a replay that may be running has ended; then signal all for the
-        next replay (signals that were not consumed collapse), with new fences, since an old one may be set.
+        signal was lost, and wait on the host until a replay that may be running has ended. What is signalled now
+        and what is not is unknown, so signal all for the next replay, and wait again: were these signals still to
+        come when it is launched, it could consume an old one, and the late one would let a further replay pass.
         """
-        for task in self.tasks:
-            task.event.record(stream)
-        self._runtime.synchronize(stream)
+        self._signal_all(stream)
         if self._replay_stream is not None:
             self._runtime.synchronize(self._replay_stream)
+        self._signal_all(stream)
+        self._fences, self._fence, self._hungry, self._gate = self._new_fences(), None, None, None
+        self._doubtful = False
+
+    def _signal_all(self, stream: RuntimeStream) -> None:
         for task in self.tasks:
             task.event.record(stream)
             task.record.armed = True
-        self._fences, self._fence, self._hungry, self._gate = self._new_fences(), None, None, None
-        self._doubtful = False
+        self._runtime.synchronize(stream)
 
     def _poison(self, error: BaseException) -> None:
         self.poison = f"an update failed: {error}"

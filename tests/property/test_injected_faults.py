@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from npugraph_strategies import KEEP, ReplayThenUpdate, UpdateThenReplay, errors
@@ -16,8 +18,8 @@ Q = torch.arange(3.0)
 class Program:
     """A capture, three rounds of update and replay, and a close, which can be taken up again after a failure."""
 
-    def __init__(self, fail_at, *, order, after=False, lazy=False):
-        self.runtime = FaultyRuntime(SimulatedRuntime(lazy=lazy), fail_at=None, after=after)
+    def __init__(self, fail_at, *, order, after=False, lazy=False, seed=0):
+        self.runtime = FaultyRuntime(SimulatedRuntime(lazy=lazy, seed=seed), fail_at=None, after=after)
         self.session = story_session(self.runtime, order=order)
         self.bystander, self.seen = self.capture()
         self.bystander.step({"lens": [1]})
@@ -59,7 +61,20 @@ CASES = [
 @pytest.mark.parametrize(("order", "fail_at", "after"), CASES)
 def test_a_failure_at_any_primitive_leaves_nothing_behind(order, fail_at, after, lazy) -> None:
     """Wherever the device fails, that error is raised, and what comes next works."""
-    program = Program(fail_at, order=order, after=after, lazy=lazy)
+    _fails_and_recovers(fail_at, order=order, after=after, lazy=lazy)
+
+
+@settings(max_examples=60, deadline=None)
+@given(case=st.sampled_from(CASES), seed=st.integers(1, 2**20))
+@example(case=pytest.param(ReplayThenUpdate(), 50, True), seed=0)  # a signal came late, and a further replay passed
+def test_recovery_does_not_depend_on_the_schedule(case, seed) -> None:
+    """Whatever the device does first, a failed graph heals."""
+    order, fail_at, after = case.values
+    _fails_and_recovers(fail_at, order=order, after=after, lazy=True, seed=seed)
+
+
+def _fails_and_recovers(fail_at, **options) -> None:
+    program = Program(fail_at, **options)
     runtime = program.runtime
     stream = runtime.current_stream().stream_id
     with pytest.raises(InjectedFault) as caught:
