@@ -125,7 +125,7 @@ class OpCall:
                     yield name, leaf
 
     def emit(self) -> tuple[list[Any], dict[str, Any]]:
-        """Return the positional and keyword arguments to call the operator with, as few as the schema allows."""
+        """Return the positional and keyword arguments to call the operator with, without those left at a default."""
         arguments, defaults = self._arguments, self._signature.defaults
         positional = [arguments[a.name] for a in self._signature.positional]
         for argument in reversed(self._signature.positional):

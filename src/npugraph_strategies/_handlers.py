@@ -14,7 +14,7 @@ from torch import Tensor
 
 from npugraph_strategies._containers import leaves, map_leaves
 from npugraph_strategies._helpers import NoWorkspace, OutputPolicy, WorkspacePolicy
-from npugraph_strategies._names import qualified_name, resolve
+from npugraph_strategies._names import OP_TYPES, OpLike, qualified_name, resolve
 from npugraph_strategies._schema import signature_of
 from npugraph_strategies._values import as_given, snapshot
 from npugraph_strategies.errors import InvalidValue, UnknownParameter
@@ -85,12 +85,13 @@ def _names(value: str | Iterable[str]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else tuple(value)
 
 
-def _ops(value: str | Iterable[str]) -> tuple[str, ...]:
-    return tuple(qualified_name(op) for op in _names(value))
+def _ops(value: OpLike | Iterable[OpLike]) -> tuple[str, ...]:
+    ops = (value,) if isinstance(value, OP_TYPES) else value
+    return tuple(qualified_name(op) for op in ops)
 
 
 def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
-    pairs = (value,) if isinstance(value[0], str) else value
+    pairs = (value,) if isinstance(value[0], OP_TYPES) else value
     return tuple((qualified_name(default), qualified_name(out)) for default, out in pairs)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import torch
 from torch._ops import OpOverload, OpOverloadPacket
 
 from npugraph_strategies.errors import UnknownOperator
 
-__all__ = ["OpLike", "dispatch_name", "installed_overloads", "is_installed", "qualified_name", "resolve"]
+__all__ = ["OP_TYPES", "OpLike", "dispatch_name", "installed_overloads", "is_installed", "qualified_name", "resolve"]
 
 OpLike: TypeAlias = str | OpOverload | OpOverloadPacket
+OP_TYPES: Final = (str, OpOverload, OpOverloadPacket)  # the same, for `isinstance`
 
 _SPELLING = "write it as 'namespace::name' or 'namespace::name.overload'"
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, final
 
 import attrs
-from torch._ops import OpOverload, OpOverloadPacket
 
 from npugraph_strategies._check import CheckReport, check_handler_schema
-from npugraph_strategies._names import OpLike, dispatch_name, qualified_name
+from npugraph_strategies._names import OP_TYPES, OpLike, dispatch_name, qualified_name
 from npugraph_strategies.errors import NotRegistered, RegistryConflict
 
 if TYPE_CHECKING:
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from npugraph_strategies._handlers import OpHandler
 
 __all__ = ["HandlerRegistry"]
-
-_OP_TYPES: Final = (str, OpOverload, OpOverloadPacket)  # what `OpLike` names
 
 
 def _served(handler: OpHandler) -> tuple[str, ...]:
@@ -30,7 +27,7 @@ def _sorted_unique(handlers: Iterable[OpHandler]) -> tuple[OpHandler, ...]:
     """Order handlers by their operators, so that equality does not depend on the order they came in."""
     given = tuple(handlers)
     for handler in given:
-        if isinstance(handler, (HandlerRegistry, type, *_OP_TYPES)):
+        if isinstance(handler, (HandlerRegistry, type, *OP_TYPES)):
             raise TypeError(f"a registry holds handlers; given {handler!r} (registries are joined with |)")
     return tuple(sorted(dict.fromkeys(given), key=_served))
 
@@ -101,7 +98,7 @@ class HandlerRegistry:
 
     def _entry(self, entry: Any) -> OpHandler:
         """Return the handler that an entry of `without` means."""
-        if isinstance(entry, _OP_TYPES):
+        if isinstance(entry, OP_TYPES):
             return self[entry]
         if entry not in self.handlers:
             raise NotRegistered(repr(entry), self.ops)
@@ -138,7 +135,7 @@ class HandlerRegistry:
 
     def __contains__(self, entry: object) -> bool:
         """Tell whether a handler, or an operator in any spelling, is served."""
-        return self.find(entry) is not None if isinstance(entry, _OP_TYPES) else entry in self.handlers
+        return self.find(entry) is not None if isinstance(entry, OP_TYPES) else entry in self.handlers
 
     def __iter__(self) -> Iterator[OpHandler]:
         """Iterate over the handlers, sorted by operator."""
