@@ -1,0 +1,130 @@
+"""Comparing handlers with installed schemas."""
+
+from __future__ import annotations
+
+import pytest
+
+from npugraph_strategies import HandlerRegistry, OutVariant, UpdateParams, reference
+from npugraph_strategies.errors import RegistryMismatch
+from npugraph_strategies.handlers import (
+    ATTENTION,
+    EmptyLike,
+    HelperOutputs,
+    MaxWorkspace,
+    TokensPerSequence,
+)
+from support import toys
+
+
+def problems(handler):
+    """Return what a check finds wrong with a handler."""
+    return [finding.problem for finding in HandlerRegistry.of(handler).check().wrong]
+
+
+def test_the_builtin_handlers_fit():
+    """Every shipped handler agrees with the schemas of torch_npu."""
+    reference.install()
+    report = ATTENTION.check()
+    assert report.ok
+    assert not report.not_installed
+    assert {finding.op for finding in report.findings} == set(ATTENTION.ops)
+    report.raise_for_errors()
+
+
+@pytest.mark.parametrize("handler", [toys.ATTN, toys.SINGLE, toys.FILL, toys.MIX, toys.LISTS])
+def test_the_toy_handlers_fit(handler):
+    """The handlers of these tests fit their operators."""
+    assert problems(handler) == []
+
+
+def test_an_absent_operator_is_not_wrong():
+    """What is not installed here cannot be compared, which is not a mistake."""
+    report = HandlerRegistry.of(UpdateParams("nowhere::attention", "lengths")).check()
+    assert report.ok
+    assert [finding.op for finding in report.not_installed] == ["nowhere::attention.default"]
+    report.raise_for_errors()
+
+
+def test_a_wrong_overload_is_wrong():
+    """An operator that is here, with other overloads, is a mistake that lists them."""
+    (problem,) = problems(UpdateParams("nstest::attn.nope", "lens"))
+    assert "it has default, out" in problem
+
+
+def test_an_unknown_parameter_is_wrong():
+    """A parameter that the schema lacks comes with a suggestion."""
+    assert problems(UpdateParams("nstest::mix", "lense")) == ["no argument 'lense' (did you mean 'lens'?)"]
+
+
+def test_a_rebind_of_a_number_is_wrong():
+    """Only tensors can be exchanged for others."""
+    assert problems(UpdateParams("nstest::mix", (), rebind="lens")) == [
+        "'lens' is declared a rebind, but its type is int[]?, not Tensor"
+    ]
+
+
+def test_a_written_parameter_is_wrong():
+    """What the operator writes into is no host value."""
+    assert "writes into it" in problems(UpdateParams("nstest::fill", "out"))[0]
+
+
+def test_a_rule_about_another_operator_is_wrong():
+    """A length rule that reads what the operator lacks is found."""
+    rule = TokensPerSequence("lens", tokens="q", block_table="tables")
+    assert problems(UpdateParams("nstest::fill", "lens", lengths=rule)) == [
+        "length rule reads 'tables', which is no argument (did you mean 'table'?)"
+    ]
+
+
+def test_an_absent_helper_is_wrong():
+    """A capture would need the helper, so its absence is reported where the operator is present."""
+    handler = OutVariant(
+        ("nstest::attn", "nstest::attn.out"),
+        "lens",
+        workspace=MaxWorkspace("nstest::nope"),
+        outputs=(HelperOutputs("nstest::nada"),),
+    )
+    assert problems(handler) == [
+        "helper nstest::nada.default is not installed",
+        "helper nstest::nope.default is not installed",
+    ]
+
+
+def test_a_helper_that_wants_more_is_wrong():
+    """A helper whose required argument the operator lacks cannot be called."""
+    handler = UpdateParams("nstest::fill", "lens", workspace=MaxWorkspace("nstest::mix"))
+    assert {"helper nstest::mix.default wants 'x', which is no argument of the operator"} <= set(problems(handler))
+
+
+def test_an_absent_variant_is_wrong():
+    """A handler of a variant that does not exist cannot capture."""
+    handler = OutVariant(("nstest::mix", "nstest::mix.out"), "lens")
+    assert "its out variant nstest::mix.out is not installed" in problems(handler)
+
+
+def test_a_variant_of_another_operator_is_wrong():
+    """The variant has to take everything that the allocating overload takes."""
+    handler = OutVariant(("nstest::attn", "nstest::single.out"), "lens", outputs=(EmptyLike("out", like="q"),))
+    assert "its out variant nstest::single.out lacks argument 'scale'" in problems(handler)
+
+
+def test_an_output_that_nobody_makes_is_wrong():
+    """Every argument that the variant adds has to be made."""
+    handler = OutVariant(("nstest::single", "nstest::single.out"), "lens")
+    assert problems(handler) == ["nothing makes 'out' of its out variant nstest::single.out"]
+
+
+def test_an_output_made_from_nothing_is_wrong():
+    """An output policy reads arguments of the allocating overload only."""
+    handler = OutVariant(("nstest::single", "nstest::single.out"), "lens", outputs=(EmptyLike("out", like="query"),))
+    assert problems(handler) == ["output 'out' is made from 'query', no argument"]
+
+
+def test_wrong_handlers_raise_on_request():
+    """All problems are raised at once, each with its operator."""
+    report = HandlerRegistry.of(UpdateParams("nstest::mix", ("a", "b"))).check()
+    assert not report.ok
+    with pytest.raises(RegistryMismatch) as caught:
+        report.raise_for_errors()
+    assert len(caught.value.problems) == 2
+    assert all(problem.startswith("nstest::mix.default: ") for problem in caught.value.problems)

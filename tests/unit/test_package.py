@@ -1,0 +1,62 @@
+"""The package as a whole: what importing it loads, and what it says it offers."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import subprocess
+import sys
+
+import pytest
+
+import npugraph_strategies
+from npugraph_strategies import errors
+
+PACKAGES = ["npugraph_strategies"] + [
+    info.name
+    for info in pkgutil.walk_packages(npugraph_strategies.__path__, "npugraph_strategies.")
+    if not any(part.startswith("_") or part == "cli" for part in info.name.split("."))  # the cli is a program
+]
+
+
+def run(code):
+    """Run code in a new interpreter, in which torch loads no device backend by itself."""
+    environment = {**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    return subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def test_importing_loads_neither_torch_npu_nor_hypothesis():
+    """The package, its handlers and its runtimes can be imported on any machine, without test libraries."""
+    done = run(
+        "import sys, npugraph_strategies, npugraph_strategies.handlers, npugraph_strategies.runtimes\n"
+        "assert not {'torch_npu', 'hypothesis', 'pytest', 'click', 'rich'} & set(sys.modules)"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_importing_defines_no_operator():
+    """Operators are defined by `reference.install()` only, never by an import."""
+    done = run(
+        "import torch, npugraph_strategies.reference\n"
+        "assert not torch._C._jit_get_schemas_for_operator('npu::npu_fused_infer_attention_score')"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_all_is_sorted_and_real(name):
+    """A public module lists its names in order, and has each of them."""
+    module = importlib.import_module(name)
+    names = module.__all__
+    assert list(names) == sorted(names, key=lambda n: (not n.isupper(), not n[0].isupper(), n))
+    assert len(set(names)) == len(names)
+    assert all(hasattr(module, each) for each in names)
+
+
+def test_every_error_is_public():
+    """The module of errors lists every class that it defines."""
+    defined = {name for name, value in vars(errors).items() if getattr(value, "__module__", None) == errors.__name__}
+    assert {name for name in defined if not name.startswith("_")} == set(errors.__all__)
