@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -20,8 +19,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Raises SystemExit with the command's status. Returns 2, having said what to install, where an extra is missing.
     """
-    # torch says so on import wherever NumPy is not installed; nothing here needs NumPy.
-    warnings.filterwarnings("ignore", message="Failed to initialize NumPy")
     try:
         from npugraph_strategies.cli._group import cli  # noqa: PLC0415 - click may be missing, which is to be said
 
