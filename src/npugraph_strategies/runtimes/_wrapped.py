@@ -119,7 +119,7 @@ class WrappedRuntime:
 
     def adopt_graph(self, graph: Any, label: str = "") -> RuntimeGraph:
         """Return a caller's own graph as one whose calls are primitives of this runtime."""
-        return WrappedGraph(self, self.inner.adopt_graph(graph, label), label)
+        return WrappedGraph(self, self.inner.adopt_graph(_unwrapped(graph), label), label)
 
     def task_group_begin(self, stream: RuntimeStream) -> None:
         """Open a task group on a capturing stream."""
@@ -147,7 +147,7 @@ class WrappedRuntime:
 
     def in_pool(self, graph: RuntimeGraph, tensor: Tensor) -> bool:
         """Tell whether the tensor's memory was allocated by this graph's capture."""
-        return self.inner.in_pool(graph.inner if isinstance(graph, WrappedGraph) else graph, tensor)
+        return self.inner.in_pool(_unwrapped(graph), tensor)
 
     def synchronize(self, stream: RuntimeStream | None = None) -> None:
         """Wait on the host for a stream, or for the whole device."""
@@ -216,3 +216,8 @@ class WrappedGraph:
     def task_count(self) -> int | None:
         """Return how many tasks were captured, or None where the device cannot say."""
         return self.inner.task_count
+
+
+def _unwrapped(graph: Any) -> Any:
+    """Return the inner runtime's graph."""
+    return graph.inner if isinstance(graph, WrappedGraph) else graph

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from npugraph_strategies.errors import AttachRefused
 from npugraph_strategies.runtimes._simulated._codes import device_error
 from npugraph_strategies.runtimes._simulated._device import SimulatedDevice
 from npugraph_strategies.runtimes._simulated._events import SimulatedEvent
@@ -125,6 +126,12 @@ class SimulatedRuntime:
     def new_graph(self, label: str = "") -> SimulatedGraph:
         """Make an empty graph."""
         return SimulatedGraph(self._device, label, self.current_stream)
+
+    def adopt_graph(self, graph: Any, label: str = "") -> SimulatedGraph:  # noqa: ARG002 - it has a label already
+        """Return the graph that the caller captures; raises `AttachRefused` for anything but a graph of this device."""
+        if not isinstance(graph, SimulatedGraph):
+            raise AttachRefused(f"given a {type(graph).__name__}, expected a graph of runtime.new_graph()")
+        return graph
 
     def task_group_begin(self, stream: RuntimeStream) -> None:
         """Open a task group on a capturing stream (else 107029; 107033 when one is open)."""
