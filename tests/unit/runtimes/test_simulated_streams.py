@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 
@@ -123,6 +125,19 @@ def test_a_hang_names_stream_graph_and_event_and_can_be_healed(runtime):
             runtime.synchronize(stream)
     event.record(runtime.update_stream())
     runtime.synchronize()
+    assert count.item() == 1
+
+
+def test_a_patient_device_lets_other_threads_signal():
+    """With patience a wait that another thread ends is no hang."""
+    runtime = SimulatedRuntime(SimulatedDevice(choices=Choices(hang_patience=30.0)))
+    event = runtime.new_event("attn")
+    graph, count = waiting_graph(runtime, event)
+    graph.replay()
+    timer = threading.Timer(0.05, event.record, args=(runtime.update_stream(),))
+    timer.start()
+    runtime.synchronize()
+    timer.join()
     assert count.item() == 1
 
 

@@ -45,5 +45,8 @@ class Choices:
     runs_at_capture: tuple[str, ...] = ("_get_max_workspace", "_get_workspace", "_infer_output")
     """Operators with one of these in their qualified name return real sizes: they run at capture, and at update."""
 
+    hang_patience: float = 0.0
+    """Seconds that `synchronize` gives other threads to signal what a stuck stream waits for, before it is a hang."""
+
     most_lazy_steps: int = 3
     """A lazy device does at most this many steps at each primitive."""

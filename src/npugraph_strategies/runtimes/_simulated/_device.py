@@ -94,6 +94,7 @@ class SimulatedDevice:
         self.choices = Choices() if choices is None else choices
         self.capture_lock = threading.RLock()
         self.lock = threading.RLock()
+        self._news = threading.Condition(self.lock)
         self.streams = Counter("streams", self.limits.streams, 207008)
         self.events = Counter("events", self.limits.events, 207007)
         self.weak_views = WeakViews()
@@ -136,8 +137,14 @@ class SimulatedDevice:
             if stream.capture is not None:
                 stream.capture.append(stream, step)
                 return
-            self.scheduler.enqueue(stream, Task([Cursor([step])], self._done))
+            self.launch(stream, Task([Cursor([step])], self._done))
+
+    def launch(self, stream: SimulatedStream, task: Task) -> None:
+        """Put a task at the end of `stream` and let the device work."""
+        with self.lock:
+            self.scheduler.enqueue(stream, task)
             self.scheduler.poke()
+            self._news.notify_all()
 
     def synchronize(self, stream: SimulatedStream | None) -> None:
         """Work until the stream, or the device, has nothing left to do.
@@ -150,7 +157,7 @@ class SimulatedDevice:
         """
         with self.lock:
             self._refuse_while_capturing(stream)
-            if not self.scheduler.drain(stream):
+            if not self._news.wait_for(lambda: self.scheduler.drain(stream), self.choices.hang_patience):
                 error = device_error(507046, "synchronize", "; ".join(self.scheduler.waits(stream)))
                 raise DeviceHang(code=error.code, doing=error.doing, problem=error.problem)
 

@@ -179,8 +179,7 @@ class SimulatedGraph:
                 launches=self._launches,
                 held=self._tape.hold(self._device.choices.operator_failed_code),
             )
-            self._device.scheduler.enqueue(stream, task)
-            self._device.scheduler.poke()
+            self._device.launch(stream, task)
 
     def reset(self) -> None:
         """Give back the graph's memory and stream; its group handles are spent.
