@@ -84,6 +84,8 @@ def _problems(handler: OpHandler, op: str) -> Iterator[str]:
         if name not in signature.arguments:
             yield f"no argument {name!r}{_suggest(name, signature.arguments)}"
     for name in handler.rebind:
+        if name in handler.params:
+            yield f"{name!r} is declared both a host value and a rebind"
         argument = signature.arguments.get(name)
         if argument is not None and "Tensor" not in argument.type:
             yield f"{name!r} is declared a rebind, but its type is {argument.spelled}, not Tensor"

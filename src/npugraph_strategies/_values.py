@@ -182,7 +182,7 @@ def _as_tensor(value: Any) -> Tensor | None:
 
 def _keeps(given: Tensor, kept: Tensor, value: Any) -> bool:
     """Tell whether a conversion has kept the kind of number, and for integers the numbers."""
-    if not given.numel():
+    if not given.numel() or (isinstance(value, Tensor) and given.dtype is kept.dtype):
         return True
     truth = given.dtype is torch.bool or any(isinstance(leaf, bool) for leaf in leaves(value))
     if truth != (kept.dtype is torch.bool) or not torch.can_cast(given.dtype, kept.dtype):

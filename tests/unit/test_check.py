@@ -63,6 +63,13 @@ def test_a_rebind_of_a_number_is_wrong():
     ]
 
 
+def test_a_parameter_of_two_kinds_is_wrong():
+    """A name is a host value or a rebind, not both."""
+    assert problems(UpdateParams("nstest::mix", "extra", rebind="extra")) == [
+        "'extra' is declared both a host value and a rebind"
+    ]
+
+
 def test_a_written_parameter_is_wrong():
     """What the operator writes into is no host value."""
     assert "writes into it" in problems(UpdateParams("nstest::fill", "out"))[0]

@@ -151,6 +151,27 @@ def test_a_caught_exception_unwinds_to_where_it_was_caught():
     assert seen == ["attn.bad.attn", "attn.good"]
 
 
+def test_an_interruption_unwinds_with_the_module_that_catches_it():
+    """Torch does not tell when an interrupt leaves a module, so the path is right again once its catcher is left."""
+    tracker, seen, (bad,) = looks(1, error=KeyboardInterrupt())
+    good = Look(tracker, seen)
+
+    class Patient(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bad = Block(bad)
+
+        def forward(self, x):
+            with pytest.raises(KeyboardInterrupt):
+                self.bad(x)
+            return x
+
+    with tracker:
+        nn.Sequential(Patient(), good)(X)
+        assert tracker.path == ""
+    assert seen == ["0.bad.attn", "1"]
+
+
 def test_a_module_in_itself():
     """Recursion leaves one level at a time."""
     tracker, seen, (leaf,) = looks(1)

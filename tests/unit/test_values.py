@@ -157,6 +157,8 @@ def test_scalars_and_their_lists(name, value, kept):
         ("lf", 0.5),
         ("lb", [1]),
         ("ls", "ab"),
+        ("lt", [None]),
+        ("t", np.array(["a"], dtype=object)),
         ("ls", [1]),
     ],
 )
