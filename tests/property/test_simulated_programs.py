@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 
 from npugraph_strategies.runtimes._simulated import SimulatedRuntime
@@ -58,10 +58,18 @@ def inputs_of(values):
     return [torch.tensor(values[i : i + 4]) for i in (0, 4, 8)]
 
 
+ZERO = [0.0] * 12
+
+
+@example([("add", 0, 0), ("add", 0, 0), ("constant", 0, 0), ("mul_", 5, 0)], [ZERO, ZERO], False)
 @settings(deadline=None, max_examples=60)
 @given(st.lists(INSTRUCTION, min_size=1, max_size=12), st.lists(VALUES, min_size=1, max_size=3), st.booleans())
 def test_replay_equals_eager(program, rounds, inference):
     """Replays with other inputs give what eager gives, in every tensor of the program."""
+    try:
+        run(program, inputs_of(rounds[0]))
+    except RuntimeError:
+        reject()  # eager does not take it either: source and target overlap in part
     runtime, inputs = SimulatedRuntime(), inputs_of(rounds[0])
     graph = runtime.new_graph()
     with torch.inference_mode(inference):

@@ -9,7 +9,7 @@ import attrs
 
 from npugraph_strategies.runtimes._simulated._codes import device_error
 from npugraph_strategies.runtimes._simulated._memory import Operand, Pool, alias, new_storage, poison, unowned
-from npugraph_strategies.runtimes._simulated._steps import AwaitMark, Launch, Mark
+from npugraph_strategies.runtimes._simulated._steps import AwaitMark, Launch, Mark, Restore
 
 if TYPE_CHECKING:
     import torch
@@ -74,7 +74,7 @@ class Capture:
             DeviceError: A task group is open, on another stream (107034) or for operators only (507009).
 
         """
-        if self.group is not None:
+        if self.group is not None and not isinstance(step, Restore):  # a value of the host is no launch
             self._append_to_group(self.group, stream, step)
         lane = self.lanes[stream]
         lane.steps.append(step)

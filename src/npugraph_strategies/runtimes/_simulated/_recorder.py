@@ -22,7 +22,7 @@ from npugraph_strategies.runtimes._simulated._operators import (
     tensors,
 )
 from npugraph_strategies.runtimes._simulated._shapes import Shadow, misplaced
-from npugraph_strategies.runtimes._simulated._steps import Launch, flat
+from npugraph_strategies.runtimes._simulated._steps import Launch, Restore, flat
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +87,7 @@ class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves i
         if kind in {Kind.HELPER, Kind.ALLOCATION}:
             return self._run_now(op, args, kwargs, poisoned=kind is Kind.ALLOCATION)
         if kind is Kind.CONSTANT:
-            return self._constant(op, args, kwargs)
+            return self._constant(stream, op, args, kwargs)
         shadow = Shadow(self._shapes)
         shadow.call(op, args, kwargs)
         problem = misplaced(shadow.results)
@@ -113,11 +113,13 @@ class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves i
                 self._capture.adopt(storage)
         return result
 
-    def _constant(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _constant(self, stream: SimulatedStream, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Take a value that the host just made (``torch.tensor``); the graph owns the memory it lies in."""
         result = op(*args, **kwargs)
         for tensor in tensors(result):
-            self._capture.adopt(tensor.untyped_storage())
+            mine = alias(tensor, self._capture.adopt(tensor.untyped_storage()))
+            with self._capture.device.lock:
+                self._capture.append(stream, Restore(mine, mine.clone()))
         return result
 
     def _view(

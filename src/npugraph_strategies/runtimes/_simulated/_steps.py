@@ -14,7 +14,19 @@ if TYPE_CHECKING:
 
     from npugraph_strategies.runtimes._simulated._memory import Operand
 
-__all__ = ["AwaitFlag", "AwaitMark", "ClearFlag", "Flag", "Launch", "Mark", "Marker", "Patch", "SetFlag", "Step"]
+__all__ = [
+    "AwaitFlag",
+    "AwaitMark",
+    "ClearFlag",
+    "Flag",
+    "Launch",
+    "Mark",
+    "Marker",
+    "Patch",
+    "Restore",
+    "SetFlag",
+    "Step",
+]
 
 
 class Step(Protocol):
@@ -198,6 +210,22 @@ class Launch:
                 raise RuntimeError(problem)
             if got.data_ptr() != out.data_ptr() or got.stride() != out.stride():
                 out.copy_(got)
+
+
+@attrs.frozen(eq=False)
+class Restore(_Always):
+    """Give a constant of the capture its value again: captured work may have written over it."""
+
+    free: ClassVar[bool] = True
+    constant: Tensor
+    value: Tensor
+
+    def __str__(self) -> str:
+        return "constant"
+
+    def run(self, done: MutableSet[Marker]) -> None:  # noqa: ARG002 - the protocol's shape
+        """Copy the value that the host gave."""
+        self.constant.copy_(self.value)
 
 
 @attrs.frozen(eq=False)
