@@ -85,7 +85,7 @@ class CapturedGraph:
         self._runtime = runtime
         self._order = order
         self._validation: Validation = validation
-        self._watch = tuple(watch)
+        self._watch: tuple[Module, ...] = tuple(watch)
         self._watched: tuple[WatchedModule, ...] = ()
         self._state = State.CAPTURING
         self._reason = ""
@@ -102,6 +102,7 @@ class CapturedGraph:
         self._states = tuple(task.record for task in tasks)
         self._records = tuple(Record(state) for state in self._states)
         self._watched = tuple(WatchedModule.of(module) for module in self._watch)
+        self._watch = ()  # modules are watched weakly from here on
         self._device = DeviceSide(self._name, self._runtime, graph, tasks, owned=owned)
         self._state = State.READY
 
@@ -146,7 +147,7 @@ class CapturedGraph:
         self._verify_operands()
         for watched in self._watched:
             for tensor, problem in watched.problems():
-                raise StaleBinding(self._name, "watch", type(watched.module).__name__, tensor, problem)
+                raise StaleBinding(self._name, "watch", watched.name, tensor, problem)
 
     def _verify_operands(self) -> None:
         for binding in self.bindings():

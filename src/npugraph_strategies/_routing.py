@@ -49,7 +49,7 @@ class Each:
 class ByLabel:
     """Mappings by label pattern; made by `by_label`."""
 
-    items: tuple[tuple[str, Mapping[str, Any]], ...]
+    items: tuple[tuple[str, Mapping[str, Any] | Keep], ...]
 
 
 def each(values: Sequence[Mapping[str, Any] | Keep], /) -> Each:
@@ -61,8 +61,8 @@ def each(values: Sequence[Mapping[str, Any] | Keep], /) -> Each:
     return Each(tuple(values))
 
 
-def by_label(values: Mapping[str, Mapping[str, Any]], /) -> ByLabel:
-    """Give each mapping to the records whose label matches its pattern.
+def by_label(values: Mapping[str, Mapping[str, Any] | Keep], /) -> ByLabel:
+    """Give each mapping, or `KEEP`, to the records whose label matches its pattern.
 
     A pattern uses ``*``, ``?`` and ``[...]``. With a ``#`` it is compared with the whole label, without one with
     the module path, so that ``"layers.*.self_attn"`` means every call there and ``"layers.*.self_attn#0"`` the
@@ -118,6 +118,7 @@ def _paired(records: Sequence[Record], values: Each) -> list[Mapping[str, Any] |
 
 def _labelled(records: Sequence[Record], values: ByLabel) -> list[Mapping[str, Any] | Keep]:
     chosen: list[dict[str, Any]] = [{} for _ in records]
+    kept: set[int] = set()
     origin: list[dict[str, str]] = [{} for _ in records]
     paths = [path_of(record.label) for record in records]
     for pattern, mapping in values.items:
@@ -125,12 +126,15 @@ def _labelled(records: Sequence[Record], values: ByLabel) -> list[Mapping[str, A
         matched = [i for i, text in enumerate(texts) if fnmatch.fnmatchcase(text, pattern)]
         if not matched:
             raise UnknownLabel(pattern, tuple(r.label for r in records))
+        if isinstance(mapping, Keep):
+            kept.update(matched)
+            continue
         for i in matched:
             for name, value in _given(records[i], mapping).items():
                 if name in chosen[i]:
                     raise AmbiguousUpdate(records[i].label, name, (origin[i][name], pattern))
                 chosen[i][name], origin[i][name] = value, pattern
-    return list(chosen)
+    return [KEEP if i in kept and not given else given for i, given in enumerate(chosen)]
 
 
 def _declared(record: Record, mapping: Any) -> Mapping[str, Any] | Keep:
@@ -140,7 +144,7 @@ def _declared(record: Record, mapping: Any) -> Mapping[str, Any] | Keep:
 def _given(record: Record, mapping: Any) -> Mapping[str, Any]:
     """Refuse anything but a mapping of names that this record declares."""
     if not isinstance(mapping, Mapping):
-        raise TypeError(f"record {record.label!r} wants a mapping of names to values; given {mapping!r}")
+        raise TypeError(f"record {record.label!r} wants a mapping of names to values or KEEP; given {mapping!r}")
     declared = updatable(record.handler)
     for name in mapping:
         if name not in declared:

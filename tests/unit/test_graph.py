@@ -115,6 +115,13 @@ def test_by_label_routes_whatever_the_order() -> None:
     assert [out[n][0].item() for n in "abc"] == [10, 20, 30]
 
 
+def test_by_label_may_keep_records() -> None:
+    """A pattern may say KEEP; a record that another pattern gives values takes those."""
+    graph, out = captured(story_session(), a=[1], b=[2], c=[3])
+    graph.step(by_label({"*": KEEP, "b": {"lens": [7]}}))
+    assert [out[n][0].item() for n in "abc"] == [10, 70, 30]
+
+
 def test_a_callable_is_asked_for_each_record() -> None:
     """A callable gets the record and returns its values, or KEEP."""
     graph, out = captured(story_session(), a=[1], b=[1])
@@ -283,6 +290,17 @@ def test_watched_modules_are_verified() -> None:
     graph.verify()
     net.weight = torch.nn.Parameter(torch.zeros(3, 3))
     with pytest.raises(errors.StaleBinding, match="weight"):
+        graph.verify()
+
+
+def test_watched_modules_are_not_kept_alive() -> None:
+    """Watching a module does not own it; its death is noticed."""
+    net = torch.nn.Linear(3, 3)
+    with torch.no_grad(), story_session().capture(watch=[net]) as graph:
+        attn(net(Q), lens=[1])
+    del net
+    gc.collect()
+    with pytest.raises(errors.StaleBinding, match=r"weight.*Linear.*freed"):
         graph.verify()
 
 
