@@ -75,7 +75,7 @@ def test_integers_in_any_form(name, value):
         torch.tensor([3], device="meta"),
         [torch.tensor(True)],
         [torch.tensor(3, device="meta")],
-        iter([3]),
+        pytest.param(iter([3]), id="an iterator"),
         [BIG],
         [-BIG - 1],
         np.array([BIG], dtype=np.uint64),
