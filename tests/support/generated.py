@@ -12,6 +12,7 @@ import inspect
 import json
 import re
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ def choices() -> str:
     module = importlib.import_module("npugraph_strategies.runtimes._simulated._choices")
     body = ast.parse(inspect.getsource(module.Choices)).body[0].body
     texts = {}
-    for field, text in zip(body, body[1:], strict=False):
+    for field, text in pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
             texts[field.target.id] = " ".join(text.value.value.split())
     rows = ([_code(f.name), _code(f.default), texts[f.name]] for f in attrs.fields(module.Choices))

@@ -127,7 +127,7 @@ def _console(block: Block) -> None:
         command, _, expected = part.partition("\n")
         program, *arguments = shlex.split(command, comments=True)
         assert program == "npugraph-strategies", f"{block.page}:{block.line}: only our own command is run"
-        result = CliRunner().invoke(cli, arguments, prog_name=program)
+        result = CliRunner(env={"COLUMNS": "80"}).invoke(cli, arguments, prog_name=program)
         assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
         shown = doctest.OutputChecker().check_output(expected, result.output, _FLAGS)
         assert not expected.strip() or shown, f"{block.page}:{block.line}: {command} wrote\n{result.output}"

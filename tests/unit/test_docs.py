@@ -44,9 +44,18 @@ def test_the_code_on_a_page_runs(page):
 
 @pytest.mark.parametrize("page", pages.PAGES)
 def test_every_fence_is_of_a_known_kind(page):
-    """No block escapes execution by a misspelled fence; what is not run gives its reason in the paragraph before."""
+    """No block escapes execution by a misspelled fence."""
     kinds = {"python", "python no-run", "pycon", "console", "sh", "text", "mermaid"}
     assert {block.info for block in pages.blocks(page)} <= kinds
+
+
+@pytest.mark.parametrize("page", pages.PAGES)
+def test_what_is_not_run_says_so(page):
+    """A Python block that is only compiled gives its reason in the line before it."""
+    lines = text_of(page).splitlines()
+    for block in pages.blocks(page):
+        if block.info == "python no-run":
+            assert "only compiled" in lines[block.line - 4]
 
 
 @pytest.mark.parametrize("page", pages.PAGES)
@@ -62,7 +71,9 @@ def test_links_lead_somewhere(page):
             assert fragment in pages.anchors(path.relative_to(pages.ROOT).as_posix()), f"{page} links to {link}"
 
 
-@pytest.mark.parametrize("page", [page for page in pages.PAGES if page.startswith("docs/") and page != "docs/README.md"])
+@pytest.mark.parametrize(
+    "page", [page for page in pages.PAGES if page.startswith("docs/") and page != "docs/README.md"]
+)
 def test_the_index_lists_every_page(page):
     """Each page can be reached from the index."""
     assert page.removeprefix("docs/") in {link.partition("#")[0] for link in pages.links("docs/README.md")}
