@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from npugraph_strategies._calls import OpCall
+
+Hook = TypeVar("Hook", bound="Callable[..., None]")
 
 __all__ = ["Labeller", "ModuleTracker", "path_of"]
 
@@ -47,8 +49,8 @@ class ModuleTracker:
         self._quiet.__enter__()  # a compiled module warns about global hooks, which is about our own
         warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
         self._handles = [
-            register_module_forward_pre_hook(self._entering),
-            register_module_forward_hook(self._leaving, always_call=True),
+            register_module_forward_pre_hook(_uncompiled_hook(self._entering)),
+            register_module_forward_hook(_uncompiled_hook(self._leaving), always_call=True),
         ]
         return self
 
@@ -64,7 +66,6 @@ class ModuleTracker:
         """Return the path of the innermost running module, relative to the outermost."""
         return self._running[-1][1] if self._running else ""
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # untyped in torch
     def _entering(self, module: Module, args: Any) -> None:  # noqa: ARG002 - a hook
         if threading.get_ident() != self._thread:
             return
@@ -79,7 +80,6 @@ class ModuleTracker:
         name = type(module).__name__
         return f"{self.path}.{name}" if self.path else name
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # untyped in torch
     def _leaving(self, module: Module, args: Any, output: Any) -> None:  # noqa: ARG002 - a hook
         if threading.get_ident() != self._thread:
             return
@@ -87,6 +87,11 @@ class ModuleTracker:
             return  # it was running before the capture began, or another hook raised before ours was called
         while self._running.pop()[0] != id(module):
             pass  # an exception in another hook has left inner modules behind
+
+
+def _uncompiled_hook(hook: Hook) -> Hook:
+    """Return a hook that a compiler does not trace; not a decorator, which would load the compiler on import."""
+    return torch.compiler.disable(hook)  # type: ignore[no-any-return, no-untyped-call]  # untyped in torch
 
 
 def _uncompiled(path: str) -> str:

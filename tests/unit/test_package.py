@@ -44,6 +44,11 @@ def test_importing_loads_neither_torch_npu_nor_hypothesis(imported):
     assert not {"torch_npu", "hypothesis", "pytest", "click", "rich"} & set(imported["modules"])
 
 
+def test_importing_does_not_load_the_compiler(imported):
+    """Torch's compiler takes as long to load as the rest of torch, and is not needed before a capture."""
+    assert "torch._dynamo" not in imported["modules"]
+
+
 def test_importing_defines_no_operator(imported):
     """Operators are defined by `reference.install()` only, never by an import."""
     assert imported["schemas"] == 0
