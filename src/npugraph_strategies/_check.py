@@ -32,7 +32,13 @@ class Finding:
 
 @attrs.frozen
 class CheckReport:
-    """All findings of `HandlerRegistry.check`."""
+    """All findings of `HandlerRegistry.check`.
+
+    >>> from npugraph_strategies import HandlerRegistry, UpdateParams
+    >>> report = HandlerRegistry.of(UpdateParams("aten::add.Tensor", "alpa")).check()
+    >>> report.ok, report.wrong[0].problem
+    (False, "no argument 'alpa' (did you mean 'alpha'?)")
+    """
 
     findings: tuple[Finding, ...]
 

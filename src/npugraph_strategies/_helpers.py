@@ -37,6 +37,15 @@ def call_helper(helper: str, call: OpCall) -> Any:
     """Call a helper operator with those arguments of `call` that its own schema names.
 
     Raises `UnknownOperator` when the helper is not installed.
+
+    >>> import torch
+    >>> from npugraph_strategies import OpCall, reference
+    >>> reference.install()
+    >>> row = torch.ones(1, 1, 4)
+    >>> call = OpCall.bind("npu::npu_fused_infer_attention_score", (row, row, row))
+    >>> output, lse = call_helper("npu::_npu_fused_infer_attention_score_infer_output", call)
+    >>> output.shape
+    torch.Size([1, 1, 4])
     """
     wanted = signature_of(resolve(helper)).arguments
     return OpCall.bind(helper, (), {n: call.arguments[n] for n in wanted if n in call.arguments})()
@@ -89,7 +98,17 @@ class NoWorkspace:
 
 @attrs.frozen
 class MaxWorkspace:
-    """A workspace for any lengths, made once at capture by a helper that returns the maximum."""
+    """A workspace for any lengths, made once at capture by a helper that returns the maximum.
+
+    >>> import torch
+    >>> from npugraph_strategies import OpCall, reference
+    >>> reference.install()
+    >>> row = torch.ones(1, 1, 4)
+    >>> call = OpCall.bind("npu::npu_fused_infer_attention_score.out", (row, row, row), {"out": [row, row]})
+    >>> policy = MaxWorkspace("npu::_npu_fused_infer_attention_score_get_max_workspace")
+    >>> call.arguments["workspace"] is None, policy.at_capture(call).arguments["workspace"] is None
+    (True, False)
+    """
 
     helper: str = attrs.field(converter=qualified_name)
     argument: str = "workspace"
@@ -162,7 +181,17 @@ class OutputPolicy(Protocol):
 
 @attrs.frozen
 class HelperOutputs:
-    """Outputs that a helper operator allocates, given as one list."""
+    """Outputs that a helper operator allocates, given as one list.
+
+    >>> import torch
+    >>> from npugraph_strategies import OpCall, reference
+    >>> reference.install()
+    >>> row = torch.ones(1, 1, 4)
+    >>> call = OpCall.bind("npu::npu_fused_infer_attention_score", (row, row, row))
+    >>> output, lse = HelperOutputs("npu::_npu_fused_infer_attention_score_infer_output").allocate(call)
+    >>> output.shape
+    torch.Size([1, 1, 4])
+    """
 
     helper: str = attrs.field(converter=qualified_name)
     into: str = "out"
@@ -180,7 +209,14 @@ class HelperOutputs:
 
 @attrs.frozen
 class EmptyLike:
-    """An output with the shape and device of an argument, contiguous; `dtype` names the one that gives the dtype."""
+    """An output with the shape and device of an argument, contiguous; `dtype` names the one that gives the dtype.
+
+    >>> import torch
+    >>> from npugraph_strategies import OpCall
+    >>> call = OpCall.bind("aten::add.Tensor", (torch.ones(2, 3), 1))
+    >>> EmptyLike("out", like="self").allocate(call).shape
+    torch.Size([2, 3])
+    """
 
     into: str
     like: str
@@ -205,7 +241,14 @@ class EmptyLike:
 
 @attrs.frozen
 class PerHead:
-    """An output of shape ``[tokens, heads, 1]``."""
+    """An output of shape ``[tokens, heads, 1]``.
+
+    >>> import torch
+    >>> from npugraph_strategies import OpCall
+    >>> call = OpCall.bind("aten::repeat_interleave.self_int", (torch.ones(5, 8), 2))
+    >>> PerHead("out", like="self", heads="repeats").allocate(call).shape
+    torch.Size([5, 2, 1])
+    """
 
     into: str
     like: str

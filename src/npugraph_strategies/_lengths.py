@@ -62,6 +62,16 @@ class AttentionLengths:
     the captured length, or with a block table, what its row of blocks holds. Query lengths of single rows are not
     read by the operator. ``TND``: query lengths cumulative, ending at the captured number of tokens; key/value
     lengths cumulative too, or with a block table, one for each sequence.
+
+    >>> import torch
+    >>> from npugraph_strategies import OpCall, reference
+    >>> reference.install()
+    >>> row, keys = torch.ones(1, 1, 4), torch.ones(1, 8, 4)
+    >>> call = OpCall.bind("npu::npu_fused_infer_attention_score", (row, keys, keys), {"actual_seq_lengths_kv": [9]})
+    >>> AttentionLengths(query="actual_seq_lengths", kv="actual_seq_lengths_kv").check(call)
+    Traceback (most recent call last):
+        ...
+    npugraph_strategies.errors.InvalidValue: ...actual_seq_lengths_kv must be lengths of at most 8...given [9]
     """
 
     query: str

@@ -67,6 +67,9 @@ def by_label(values: Mapping[str, Mapping[str, Any] | Keep], /) -> ByLabel:
     A pattern uses ``*``, ``?`` and ``[...]``. With a ``#`` it is compared with the whole label, without one with
     the module path, so that ``"layers.*.self_attn"`` means every call there and ``"layers.*.self_attn#0"`` the
     first one of each.
+
+    >>> by_label({"layers.0.*": {"context_lens": [3]}, "layers.1.*": KEEP})
+    ByLabel(items=(('layers.0.*', {'context_lens': [3]}), ('layers.1.*', KEEP)))
     """
     return ByLabel(tuple(values.items()))
 

@@ -112,7 +112,13 @@ def install() -> None:
 
 
 def installed() -> bool:
-    """Tell whether `install()` has run in this process."""
+    """Tell whether `install()` has run in this process.
+
+    >>> from npugraph_strategies import reference
+    >>> reference.install()
+    >>> reference.installed()
+    True
+    """
     return _PROCESS.complete
 
 
