@@ -9,24 +9,27 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from torch.utils._python_dispatch import TorchDispatchMode
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from npugraph_strategies._bindings import Binding
 from npugraph_strategies._calls import OpCall
+from npugraph_strategies._containers import leaves
 from npugraph_strategies._pairing import Paired
 from npugraph_strategies._records import RecordState, Task
-from npugraph_strategies.errors import CaptureError
+from npugraph_strategies.errors import CaptureError, OutputsNotFixed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from torch import Tensor
 
     from npugraph_strategies._handlers import OpHandler
     from npugraph_strategies._labels import Labeller
     from npugraph_strategies.runtimes._base import GraphRuntime, RuntimeGraph
 
-__all__ = ["CaptureMode", "Recorder"]
+__all__ = ["CaptureMode", "Recorder", "recording_here"]
+
+_NO_TORCH_DISPATCH = torch._C._disabled_torch_dispatch_impl  # noqa: SLF001 - the mark of an ordinary tensor
 
 
 class Recorder:
@@ -41,13 +44,14 @@ class Recorder:
         self.failure: Exception | None = None
         self.launched = 0
 
-    def capture(self, handler: OpHandler, call: OpCall) -> Any:
-        """Capture one handled call and return what the model gets back.
+    def capture(self, handler: OpHandler, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+        """Capture one call that has a handler, unless it declines, and return what the model gets back.
 
         A failure is raised here and remembered: code that swallows it must not get a graph with a hole.
         """
         try:
-            return self._capture(handler, call)
+            call = OpCall.bind(op, args, kwargs)
+            return self._capture(handler, call) if handler.should_handle(call) else call()
         except Exception as error:
             self.failure = self.failure or error
             raise
@@ -66,13 +70,9 @@ class Recorder:
         event.reset(stream)
         with Paired(lambda: runtime.task_group_begin(stream), lambda: runtime.task_group_end(stream)) as group:
             result = issued()
+        _refuse_new_memory(prepared, result, label)
         with self._lock:
-            record = RecordState(
-                index=len(self.tasks),
-                label=label,
-                handler=handler,
-                call=kept,
-            )
+            record = RecordState(len(self.tasks), label, handler, kept, stream.stream_id)
             self.tasks.append(Task(record, event, group.result))
             self._views += [(record, n, b, runtime.weak_view(t)) for n, b, t in self._operands(record, call)]
         return handler.postprocess_result(prepared, result)
@@ -126,11 +126,23 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untype
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Pass an operator on, or capture it."""
+        if any(t.__torch_dispatch__ is not _NO_TORCH_DISPATCH for t in types):
+            return NotImplemented  # a tensor subclass takes its operators apart first; we see what it makes of them
         handler = self._table.get(func.name())
         self._recorder.launched += 1
         if handler is None:
             return func(*args, **kwargs) if kwargs else func(*args)
-        call = OpCall.bind(func, args, kwargs)
-        if not handler.should_handle(call):
-            return call()
-        return self._recorder.capture(handler, call)
+        return self._recorder.capture(handler, func, args, kwargs)
+
+
+def recording_here() -> bool:
+    """Tell whether a session records in this thread."""
+    return any(isinstance(mode, CaptureMode) for mode in _get_current_dispatch_mode_stack())
+
+
+def _refuse_new_memory(call: OpCall, result: Any, label: str) -> None:
+    """Raise unless the operator's results lie in its arguments: an update computes into the arguments only."""
+    given = {tensor.untyped_storage()._cdata for _, tensor in call.tensors()}  # noqa: SLF001 - a storage's identity
+    for leaf in leaves(result):
+        if isinstance(leaf, Tensor) and leaf.nbytes and leaf.untyped_storage()._cdata not in given:  # noqa: SLF001
+            raise OutputsNotFixed(call.name, label)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from npugraph_strategies._handlers import DeclaredHandler, OutVariant, updatable
-from npugraph_strategies._names import installed_overloads, is_installed, qualified_name, resolve
+from npugraph_strategies._handlers import DeclaredHandler, OutVariant, UpdateParams, updatable
+from npugraph_strategies._names import OP_TYPES, installed_overloads, is_installed, qualified_name, resolve
 from npugraph_strategies._schema import REQUIRED, Signature, signature_of
 from npugraph_strategies.errors import RegistryMismatch, UnknownOperator, _suggest
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from npugraph_strategies._handlers import OpHandler
 
-__all__ = ["CheckReport", "Finding", "check_handler_schema"]
+__all__ = ["CheckReport", "Finding", "check_handler_schema", "handler_problem"]
 
 Status = Literal["ok", "not installed", "wrong"]
 
@@ -63,6 +63,38 @@ class CheckReport:
             raise RegistryMismatch(tuple(f"{f.op}: {f.problem}" for f in self.wrong))
 
 
+_HOOKS = (
+    "should_handle",
+    "prepare_capture",
+    "postprocess_result",
+    "record_wrap_kwarg",
+    "validate_update",
+    "update_args",
+    "prepare_update",
+)
+
+
+def handler_problem(handler: Any) -> str | None:
+    """Return why an object cannot be a handler, or None. Asked once, when a registry is built."""
+    if isinstance(handler, type):
+        return "which is a class: give an instance of it"
+    if isinstance(handler, (list, tuple, set, dict)):
+        return "which is a container: give handlers one by one"
+    for name in ("ops", "params", "rebind"):
+        names = getattr(handler, name, None)
+        if not isinstance(names, tuple) or not all(isinstance(n, (str, *OP_TYPES)) for n in names):
+            return f"whose {name} is not a tuple of names: {names!r}"
+    missing = [hook for hook in _HOOKS if not callable(getattr(handler, hook, None))]
+    if not handler.ops or missing:
+        lacking = f"lacks {', '.join(missing)}: subclass UpdateParams or OutVariant to inherit them"
+        return f"which {lacking if missing else 'serves no operator'}"
+    try:
+        hash(handler)
+    except TypeError as error:
+        return f"which cannot be hashed ({error}): handlers are values, make it frozen"
+    return None
+
+
 def check_handler_schema(handler: OpHandler) -> Iterator[Finding]:
     """Yield a finding for every operator of the handler."""
     for op in handler.ops:
@@ -101,6 +133,18 @@ def _problems(handler: OpHandler, op: str) -> Iterator[str]:
             yield f"{name!r} is declared a host value, but the operator writes into it"
     if isinstance(handler, DeclaredHandler):
         yield from _policy_problems(handler, signature)
+    if isinstance(handler, UpdateParams) and type(handler).prepare_capture is DeclaredHandler.prepare_capture:
+        yield from _allocation_problems(signature)
+
+
+def _allocation_problems(signature: Signature) -> Iterator[str]:
+    """Find results that are new memory: an update would write them where nothing captured reads.
+
+    Some out overloads carry no alias annotation; they are known by their name.
+    """
+    writes = any(argument.written for argument in signature.arguments.values())
+    if signature.returns_tensors and not writes and "out" not in signature.op.rpartition(".")[2]:
+        yield "it allocates its result, which an update cannot reach; use OutVariant with an overload that takes it"
 
 
 def _policy_problems(handler: DeclaredHandler, signature: Signature) -> Iterator[str]:

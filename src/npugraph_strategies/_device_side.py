@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import attrs
+from typing import TYPE_CHECKING, Any
 
 from npugraph_strategies._pairing import Paired, add_note
 from npugraph_strategies.errors import SharedStream
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from npugraph_strategies._bindings import Binding
-    from npugraph_strategies._calls import OpCall
+    from npugraph_strategies._planning import Planned
     from npugraph_strategies._records import Task
     from npugraph_strategies.runtimes._base import GraphRuntime, RuntimeEvent, RuntimeGraph, RuntimeStream
 
-__all__ = ["DeviceSide", "Planned"]
-
-
-@attrs.frozen
-class Planned:
-    """What an update will do to one record: everything that can be refused has been refused."""
-
-    task: Task
-    call: OpCall
-    changed: bool
-    bindings: dict[str, list[Binding]]
-    resources: list[Tensor]
+__all__ = ["DeviceSide"]
 
 
 class DeviceSide:
     """The device's part of a captured graph: its signals, its order, its replays.
 
-    Three rules keep replays and updates in order without the host. Each record's event is signalled once per replay
-    (`RecordState.armed`). And the end of each replay sets a fence, for which the update stream waits before it patches
-    anything: the fence is recorded right behind the replay, on its stream, so that nothing of another graph comes
-    between. Fences are external events, two in turn; a recorded one is waited for exactly once. Where a record is
-    patched again although it is signalled already, the next replay waits for a gate behind the patches.
+    Three rules keep replays and updates in order without the host.
+
+    - Each record's event is signalled once per replay (`RecordState.armed`).
+    - The end of each replay sets a fence, for which the update stream waits before the next patch. The fence is
+      recorded right behind the replay, on its stream, so that nothing of another graph comes between; and it is
+      waited for before the next replay is launched without its signals, so that at most one is outstanding.
+    - Where a record is patched although it is signalled already, the next replay waits for a gate behind the patches.
+
+    Nothing is ever left waiting: a replay whose update fails gets the missing signals at once, so that it ends, with
+    a result that is declared garbage, and holds up nobody else.
     """
 
     def __init__(
@@ -49,23 +38,32 @@ class DeviceSide:
         self._graph = graph
         self.tasks = tasks
         self._owned = owned
-        self._fences = self._new_fences()
-        self._fence: RuntimeEvent | None = None  # recorded behind the last replay, not yet waited for
-        self._hungry: RuntimeEvent | None = None  # the fence of a replay that still waits for its update
-        self._gate: RuntimeEvent | None = None  # recorded behind patches that follow an unconsumed signal
-        self._replay_stream: RuntimeStream | None = None
+        self._fence = self._new_fence()
+        self._fenced = False  # the fence is recorded behind the last replay, and not yet waited for
+        self._gate: RuntimeEvent | None = None  # recorded behind late patches, and not yet waited for
+        self._spare_gates: list[RuntimeEvent] = []
+        self._waiting = False  # a replay was launched whose records are not all signalled
+        self._ahead = False  # the update stream has patches that no replay waits for
+        self._streams: dict[int, RuntimeStream] = {}  # where replays may still run
         self._doubtful = False  # a primitive failed that may have taken effect: flags on the device are unknown
         self.poison = ""
 
-    def _new_fences(self) -> list[RuntimeEvent]:
-        if not self.tasks:
-            return []
-        return [self._runtime.new_event(f"{self._name}: end of replay ({n})") for n in ("even", "odd")]
+    def _new_fence(self) -> RuntimeEvent | None:
+        return self._runtime.new_event(f"{self._name}: end of replay") if self.tasks else None
+
+    def pool(self) -> Any:
+        """Return the token of the graph's memory pool."""
+        return self._graph.pool()
 
     @property
     def any_signalled(self) -> bool:
         """Tell whether a replay launched now could run past some record without waiting."""
         return any(task.record.armed for task in self.tasks)
+
+    @property
+    def waiting(self) -> bool:
+        """Tell whether a replay is launched that waits for an update."""
+        return self._waiting
 
     def refuse_shared_stream(self) -> None:
         """Raise when the current stream, which replays, is the update stream."""
@@ -75,83 +73,117 @@ class DeviceSide:
         if current.stream_id == self._runtime.update_stream().stream_id:
             raise SharedStream(self._name, str(current.stream_id))
 
+    # -- replay ------------------------------------------------------------------------------------------------------
+
     def launch(self) -> None:
         """Replay on the current stream and set the fence behind it."""
         stream = self._runtime.current_stream()
-        fed = all(task.record.armed for task in self.tasks)
+        waiting = not all(task.record.armed for task in self.tasks)
         try:
-            if self._gate is not None:
-                self._gate.wait(stream)
-                self._gate.reset(stream)
-                self._gate = None
+            if waiting:
+                self._pass_fence(self._runtime.update_stream())
+            self._pass_gate(stream)
+            self._streams[stream.stream_id] = stream
+            self._waiting = waiting
             self._graph.replay()
-            self._replay_stream = stream
-            if self._fences:
-                fence = self._fences[0]
-                fence.record(stream)
-                self._fences.reverse()
-                if fed:
-                    self._fence = fence
-                    self._disarm()
-                else:
-                    self._hungry = fence
+            if self._fence is not None:
+                self._fence.record(stream)
+                self._fenced = True
+            self._disarm()
+            self._ahead = False
         except BaseException as error:
-            self._replay_stream = stream
-            self._doubtful = True
-            self.poison = f"the launch failed: {error}"
+            if self.tasks:
+                self._doubtful = True
+                self._fail(f"a launch failed: {error}")
             raise
+
+    def _pass_gate(self, stream: RuntimeStream) -> None:
+        """Let a replay wait for late patches."""
+        if self._gate is not None:
+            self._gate.wait(stream)
+            self._gate.reset(stream)
+            self._spare_gates.append(self._gate)
+            self._gate = None
+
+    def abandon(self) -> None:
+        """Let a replay end that was launched in a step and got no update."""
+        if self._waiting:
+            self._fail("a replay was launched without its update")
+
+    def _fail(self, reason: str) -> None:
+        """Poison the graph, and give a replay that still waits the signals that are missing."""
+        self.poison = reason
+        if not self._waiting:
+            return
+        stream = self._runtime.update_stream()
+        try:
+            for task in self.tasks:
+                if self._doubtful or not task.record.armed:
+                    task.event.record(stream)
+        except Exception:  # noqa: BLE001 - the first error is the one to see; this one leaves the flags in doubt
+            self._doubtful = True
+        else:
+            self._waiting = False
+            self._disarm()
+
+    def _disarm(self) -> None:
+        for task in self.tasks:
+            task.record.armed = False
+
+    # -- update ------------------------------------------------------------------------------------------------------
 
     def apply(self, plan: list[Planned]) -> None:
         """Patch and signal every record. When it fails, the graph is poisoned and nothing is left open."""
         stream = self._runtime.update_stream()
+        waited_for = self._waiting
         try:
             with self._runtime.stream(stream):
-                self._pass_fence(stream)
-                late = any(planned.changed and planned.task.record.armed for planned in plan)
-                for planned in plan:
-                    self._apply_record(planned, stream)
-                if self._doubtful:
-                    self._make_certain(stream)
-                elif late and self._hungry is None:
-                    self._set_gate(stream)
+                self._apply(plan, stream)
         except BaseException as error:
-            self._poison(error)
+            self._fail(f"an update failed: {error}")
+            if waited_for:
+                add_note(error, f"the replay of {self._name} that waited for this update computes garbage")
             raise
+        for planned in plan:
+            if planned.changed:
+                planned.task.record.call = planned.call
+                planned.task.record.bindings.update(planned.bindings)
         self.poison = ""
-        if self._hungry is not None:  # the replay that waited for this update has had its signals
-            self._fence, self._hungry = self._hungry, None
+        if self._waiting:  # the replay that waited for this update has had its signals
+            self._waiting, self._ahead = False, False
             self._disarm()
 
+    def _apply(self, plan: list[Planned], stream: RuntimeStream) -> None:
+        if not self._waiting:
+            self._pass_fence(stream)
+        self._ahead = True
+        late = any(planned.changed and planned.task.record.armed for planned in plan)
+        for planned in plan:
+            if planned.changed:
+                self._patch(planned, stream)
+            if not planned.task.record.armed:
+                self._signal(planned.task, stream)
+        if self._doubtful:
+            self._make_certain(stream)
+        elif late:
+            self._set_gate(stream)
+
     def _pass_fence(self, stream: RuntimeStream) -> None:
-        if self._fence is not None and not self._doubtful:
+        """Let the update stream wait for the end of the last replay."""
+        if self._fence is not None and self._fenced and not self._doubtful:
             try:
                 self._fence.wait(stream)
                 self._fence.reset(stream)
             except BaseException:
                 self._doubtful = True
                 raise
-        self._fence = None
+            self._fenced = False
 
-    def _apply_record(self, planned: Planned, stream: RuntimeStream) -> None:
-        task, runtime = planned.task, self._runtime
-        record, handle = task.record, task.handle
-        if planned.changed:
-            with Paired(lambda: runtime.task_update_begin(stream, handle), lambda: runtime.task_update_end(stream)):
-                planned.call()
-            record.call = planned.call
-            record.resources += planned.resources
-            record.bindings.update(planned.bindings)
-        if not record.armed:
-            self._signal(task, stream)
-
-    def _set_gate(self, stream: RuntimeStream) -> None:
-        """Let the next replay wait for the patches just issued, because a signal ahead of them would let it pass."""
-        try:
-            self._gate = self._runtime.new_event(f"{self._name}: late patches")
-            self._gate.record(stream)
-        except BaseException:
-            self._doubtful = True
-            raise
+    def _patch(self, planned: Planned, stream: RuntimeStream) -> None:
+        runtime, handle = self._runtime, planned.task.handle
+        planned.task.record.resources += planned.resources  # before: a patch that fails may have taken effect
+        with Paired(lambda: runtime.task_update_begin(stream, handle), lambda: runtime.task_update_end(stream)):
+            planned.call()
 
     def _signal(self, task: Task, stream: RuntimeStream) -> None:
         try:
@@ -160,6 +192,24 @@ class DeviceSide:
             self._doubtful = True
             raise
         task.record.armed = True
+
+    def _set_gate(self, stream: RuntimeStream) -> None:
+        """Let the next replay wait for the patches just issued, because a signal ahead of them would let it pass.
+
+        A gate that no replay has waited for is consumed here and replaced by another: recorded twice, it would open
+        at the first record already.
+        """
+        try:
+            gate = self._spare_gates.pop() if self._spare_gates else self._runtime.new_event(f"{self._name}: gate")
+            if self._gate is not None:
+                self._gate.wait(stream)
+                self._gate.reset(stream)
+                self._spare_gates.append(self._gate)
+            self._gate = gate
+            gate.record(stream)
+        except BaseException:
+            self._doubtful = True
+            raise
 
     def _make_certain(self, stream: RuntimeStream) -> None:
         """Bring the device to a known state after a failure that may have taken effect.
@@ -170,10 +220,10 @@ class DeviceSide:
         come when it is launched, it could consume an old one, and the late one would let a further replay pass.
         """
         self._signal_all(stream)
-        if self._replay_stream is not None:
-            self._runtime.synchronize(self._replay_stream)
+        self._wait_for_replays()
         self._signal_all(stream)
-        self._fences, self._fence, self._hungry, self._gate = self._new_fences(), None, None, None
+        self._fence, self._fenced, self._waiting = self._new_fence(), False, False
+        self._gate, self._spare_gates = None, []
         self._doubtful = False
 
     def _signal_all(self, stream: RuntimeStream) -> None:
@@ -182,26 +232,28 @@ class DeviceSide:
             task.record.armed = True
         self._runtime.synchronize(stream)
 
-    def _poison(self, error: BaseException) -> None:
-        self.poison = f"an update failed: {error}"
-        if self._hungry is not None:
-            add_note(error, f"the replay of {self._name} that waits for this update will compute garbage")
+    def _wait_for_replays(self) -> None:
+        for stream in self._streams.values():
+            self._runtime.synchronize(stream)
+        self._streams.clear()
 
-    def _disarm(self) -> None:
-        for task in self.tasks:
-            task.record.armed = False
+    # -- end ---------------------------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Let a replay that still waits for an update go through, and wait on the host for the last replay."""
-        if self._hungry is not None or self._doubtful:
-            stream = self._runtime.update_stream()
-            for task in self.tasks:
-                if self._doubtful or not task.record.armed:
-                    self._signal(task, stream)
-        if self._replay_stream is not None:
-            self._runtime.synchronize(self._replay_stream)
+    def close(self) -> None:
+        """Wait on the host for this graph's replays and patches, then give it back, unless it is the caller's own.
 
-    def release(self) -> None:
-        """Give the graph back, unless it is the caller's own."""
-        if self._owned:
-            self._graph.reset()
+        When the wait fails, the graph is poisoned, and closing can be tried again.
+        """
+        try:
+            if self._waiting or self._doubtful:
+                for task in self.tasks:
+                    task.event.record(self._runtime.update_stream())
+            self._wait_for_replays()
+            if self._ahead:
+                self._runtime.synchronize(self._runtime.update_stream())
+            if self._owned:
+                self._graph.reset()
+        except BaseException as error:
+            self._doubtful = True
+            self.poison = f"closing failed: {error}"
+            raise

@@ -6,45 +6,38 @@ Nothing here waits on the host but `close`, and the healing of a graph whose dev
 from __future__ import annotations
 
 import enum
-import warnings
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Any, final
 
 import attrs
+from torch.nn import Module
 
 from npugraph_strategies._bindings import Binding, WatchedModule
-from npugraph_strategies._containers import leaves
-from npugraph_strategies._device_side import DeviceSide, Planned
-from npugraph_strategies._orders import UpdateThenReplay
-from npugraph_strategies._pairing import add_note
+from npugraph_strategies._capture import recording_here
+from npugraph_strategies._device_side import DeviceSide
+from npugraph_strategies._orders import Halves, UpdateThenReplay
+from npugraph_strategies._planning import Planned, Planner, Validation
 from npugraph_strategies._records import Record, RecordState, Task
-from npugraph_strategies._routing import Rest, Values, route
-from npugraph_strategies._values import host_value, same_value
+from npugraph_strategies._routing import Rest, Routed, Values, route
 from npugraph_strategies.errors import (
     GraphClosed,
+    GraphInCapture,
     GraphInvalidated,
     GraphNotArmed,
     GraphNotReady,
     GraphPoisoned,
-    InvalidValue,
     StaleBinding,
-    UpdateError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from types import TracebackType
 
-    from torch import Tensor
-    from torch.nn import Module
     from typing_extensions import Self
 
-    from npugraph_strategies._calls import OpCall
     from npugraph_strategies._orders import UpdateOrder
     from npugraph_strategies.runtimes._base import GraphRuntime, RuntimeGraph
 
-__all__ = ["CapturedGraph", "MemoryReport", "Validation"]
-
-Validation: TypeAlias = Literal["error", "warn", "off"]
+__all__ = ["CapturedGraph", "MemoryReport"]
 
 
 class State(enum.Enum):
@@ -79,13 +72,13 @@ class CapturedGraph:
         runtime: GraphRuntime,
         order: UpdateOrder,
         validation: Validation,
-        watch: Iterable[Module] = (),
+        watch: Iterable[Module] | Module = (),
     ) -> None:
         self._name = name
         self._runtime = runtime
         self._order = order
-        self._validation: Validation = validation
-        self._watch: tuple[Module, ...] = tuple(watch)
+        self._planner = Planner(name, runtime, validation)
+        self._watch: tuple[Module, ...] = (watch,) if isinstance(watch, Module) else tuple(watch)
         self._watched: tuple[WatchedModule, ...] = ()
         self._state = State.CAPTURING
         self._reason = ""
@@ -99,11 +92,11 @@ class CapturedGraph:
     def _finish(self, graph: RuntimeGraph, tasks: Iterable[Task], *, owned: bool) -> None:
         """Take what the capture produced."""
         tasks = tuple(tasks)
+        self._device = DeviceSide(self._name, self._runtime, graph, tasks, owned=owned)
         self._states = tuple(task.record for task in tasks)
         self._records = tuple(Record(state) for state in self._states)
         self._watched = tuple(WatchedModule.of(module) for module in self._watch)
         self._watch = ()  # modules are watched weakly from here on
-        self._device = DeviceSide(self._name, self._runtime, graph, tasks, owned=owned)
         self._state = State.READY
 
     def _fail(self) -> None:
@@ -131,6 +124,14 @@ class CapturedGraph:
         """Tell whether the graph was closed."""
         return self._state is State.CLOSED
 
+    def pool(self) -> Any:
+        """Return the token of the graph's memory pool, for another capture to share (``capture(pool=...)``).
+
+        A later capture that shares a pool may reuse memory that this graph computes in: replay one at a time. Raises
+        a `GraphStateError` when the graph was closed or is not captured yet.
+        """
+        return self._usable().pool()
+
     def bindings(self) -> tuple[Binding, ...]:
         """Return the caller's tensors that the records use by address, each storage once."""
         if self._operands is None:
@@ -147,10 +148,22 @@ class CapturedGraph:
         self._verify_operands()
         for watched in self._watched:
             for tensor, problem in watched.problems():
-                raise StaleBinding(self._name, "watch", watched.name, tensor, problem)
+                raise StaleBinding(self._name, "", watched.name, tensor, problem)
 
-    def _verify_operands(self) -> None:
-        for binding in self.bindings():
+    def _verify_operands(self, routed: Routed | None = None) -> None:
+        """Raise `StaleBinding` for an operand that is gone, unless the values about to be given replace it."""
+        bindings: Iterable[Binding] = self.bindings()
+        if routed is not None and any(
+            name in state.handler.rebind for state, v in zip(self._states, routed, strict=True) for name in v
+        ):
+            bindings = (
+                binding
+                for state, given in zip(self._states, routed, strict=True)
+                for argument, found in state.bindings.items()
+                if argument not in given
+                for binding in found
+            )
+        for binding in bindings:
             problem = binding.problem()
             if problem is not None:
                 raise StaleBinding(self._name, binding.record, binding.op, binding.argument, problem)
@@ -171,7 +184,8 @@ class CapturedGraph:
 
         Everything that can be refused is refused before the device is touched. Raises `UpdateError`s for names,
         labels, counts and values, `GraphStateError`s for the graph's state. When the device fails halfway, the
-        graph is poisoned until an update that reaches every record succeeds.
+        graph is poisoned until an update that reaches every record succeeds: such an update, or a step, may have to
+        wait on the host where it is unknown what the device did.
         """
         with self._runtime.device(), self._runtime.update_lock:
             device = self._usable()
@@ -197,11 +211,17 @@ class CapturedGraph:
         with self._runtime.device(), self._runtime.update_lock:
             device = self._usable()
             plan = self._plan(values, rest, device)
-            if device.poison:
+            if device.poison:  # heal it; then every record is armed
                 self._apply(device, plan)
+                device.launch()
+                return
             # A record that is armed already would let a replay run ahead of this step's values.
             order = UpdateThenReplay() if device.any_signalled else self._order
-            order.run(update=lambda: self._apply(device, plan), replay=device.launch)
+            halves = Halves(order, update=lambda: self._apply(device, plan), replay=device.launch)
+            try:
+                halves.run()
+            finally:
+                device.abandon()
 
     def invalidate(self, reason: str) -> None:
         """Refuse every further use but `close`, since what was captured is out of date."""
@@ -212,22 +232,22 @@ class CapturedGraph:
     def close(self) -> None:
         """Wait for the last replay of this graph, then give back what it holds. Closing twice is allowed.
 
-        When the wait fails, the error is raised and the graph is not closed: `close` can be tried again.
+        When that fails, the error is raised and the graph is not closed: `close` can be tried again. Raises
+        `GraphInCapture` inside a capture, which a wait on the host would break.
         """
         if self._state is State.CLOSED:
             return
         with self._runtime.device(), self._runtime.update_lock:
             if self._state is State.CAPTURING:
                 raise GraphNotReady(self._name, self._state.value)
-            device = self._device
-            if device is not None:
-                device.settle()
+            self._refuse_inside_capture()
+            if self._device is not None:
+                self._device.close()
             self._state, self._device, self._operands = State.CLOSED, None, ()
+            self._planner.forget()
             for state in self._states:
                 state.resources.clear()
                 state.armed = False
-            if device is not None:
-                device.release()
 
     def __enter__(self) -> Self:
         return self
@@ -247,49 +267,20 @@ class CapturedGraph:
             raise GraphInvalidated(self._name, self._reason)
         if self._device is None:
             raise GraphNotReady(self._name, self._state.value)
-        if self._runtime.is_capturing():
-            raise GraphNotReady(self._name, "used inside a capture")
+        self._refuse_inside_capture()
         self._device.refuse_shared_stream()
         return self._device
+
+    def _refuse_inside_capture(self) -> None:
+        """Raise inside a capture, on this device or, by a session, on another: it would record what we do."""
+        if self._runtime.is_capturing() or recording_here():
+            raise GraphInCapture(self._name)
 
     def _plan(self, values: Values, rest: Rest, device: DeviceSide) -> list[Planned]:
         """Resolve and validate everything."""
         routed = route(self._records, values, rest)
-        self._verify_operands()
-        return [
-            self._plan_task(task, given, force=bool(device.poison))
-            for task, given in zip(device.tasks, routed, strict=True)
-        ]
-
-    def _plan_task(self, task: Task, given: Mapping[str, Any], *, force: bool) -> Planned:
-        record = task.record
-        handler, call = record.handler, record.call
-        if not given:
-            return Planned(task, call, force, {}, [])
-        host = {n: host_value(call, n, v) for n, v in given.items() if n not in handler.rebind}
-        rebinds = {n: given[n] for n in handler.rebind if n in given and given[n] is not call.arguments[n]}
-        if not force and not rebinds and all(same_value(v, call.arguments[n]) for n, v in host.items()):
-            return Planned(task, call, False, {}, [])
-        self._validate(record, {**host, **rebinds})
-        kept = {n: handler.record_wrap_kwarg(call, n, v, self._runtime) for n, v in rebinds.items()}
-        new = handler.prepare_update(handler.update_args(call, {**host, **kept}), self._runtime)
-        bindings = {
-            n: [Binding.of(t, record=record.label, op=call.name, argument=n) for t in leaves(v)]
-            for n, v in rebinds.items()
-        }
-        return Planned(task, new, True, bindings, _made_between(call, new, {*host, *kept}))
-
-    def _validate(self, record: RecordState, values: Mapping[str, Any]) -> None:
-        """Ask the handler whether the operator would take the values."""
-        if self._validation == "off":
-            return
-        try:
-            record.handler.validate_update(record.call, values)
-        except UpdateError as error:
-            add_note(error, f"in record {record.label!r} of {self._name}")
-            if self._validation == "error" or not isinstance(error, InvalidValue):
-                raise
-            warnings.warn(f"{error} (record {record.label!r} of {self._name})", stacklevel=5)
+        self._verify_operands(routed)
+        return self._planner.plan(device.tasks, routed, force=bool(device.poison))
 
     # -- phase two: on the device ------------------------------------------------------------------------------------
 
@@ -297,9 +288,3 @@ class CapturedGraph:
         device.apply(plan)
         if any(planned.bindings for planned in plan):
             self._operands = None
-
-
-def _made_between(old: OpCall, new: OpCall, given: set[str]) -> list[Tensor]:
-    """Return the tensors that a handler made for an update, such as a larger workspace."""
-    before = {id(tensor) for _, tensor in old.tensors()}
-    return [tensor for name, tensor in new.tensors() if name not in given and id(tensor) not in before]

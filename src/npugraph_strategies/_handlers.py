@@ -160,7 +160,7 @@ class DeclaredHandler:
 
 
 def _same_form(call: OpCall, name: str, value: Any) -> None:
-    """Refuse a rebind whose shape, dtype or device is not the captured one's."""
+    """Refuse a rebind whose shape, strides, dtype or device is not the captured one's."""
     captured = call.arguments[name]
     if value is captured or (captured is not None and _forms(value) == _forms(captured)):
         return
@@ -169,7 +169,11 @@ def _same_form(call: OpCall, name: str, value: Any) -> None:
 
 
 def _forms(value: Any) -> list[Any]:
-    return [(x.shape, x.dtype, x.device) if isinstance(x, Tensor) else x for x in leaves(value)]
+    """Return what must be equal, leaf by leaf; nothing but a tensor or None is equal to anything."""
+    return [
+        (x.shape, x.stride(), x.dtype, x.device) if isinstance(x, Tensor) else None if x is None else object()
+        for x in leaves(value)
+    ]
 
 
 @attrs.frozen

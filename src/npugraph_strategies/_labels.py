@@ -7,6 +7,7 @@ the path is empty.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from collections import Counter
@@ -42,12 +43,14 @@ class ModuleTracker:
         self._running: list[tuple[int, str]] = []
         self._names: dict[int, str] = {}
         self._handles: list[RemovableHandle] = []
-        self._quiet = warnings.catch_warnings()
+        self._filter: Any = None
 
     def __enter__(self) -> Self:
         self._thread = threading.get_ident()
-        self._quiet.__enter__()  # a compiled module warns about global hooks, which is about our own
+        # A compiled module warns about global hooks, which are our own. Not `catch_warnings`: it would take away what
+        # others change meanwhile, in this thread or another.
         warnings.filterwarnings("ignore", r"Using `torch\.compile\(module\)` when there are global hooks")
+        self._filter = warnings.filters[0]
         self._handles = [
             register_module_forward_pre_hook(_uncompiled_hook(self._entering)),
             register_module_forward_hook(_uncompiled_hook(self._leaving), always_call=True),
@@ -59,7 +62,8 @@ class ModuleTracker:
     ) -> None:
         while self._handles:
             self._handles.pop().remove()
-        self._quiet.__exit__(kind, error, trace)
+        with contextlib.suppress(ValueError):  # others may have reset all filters
+            warnings.filters.remove(self._filter)  # type: ignore[attr-defined]  # a list, where it can be changed
 
     @property
     def path(self) -> str:
@@ -110,6 +114,8 @@ class Labeller:
     def next(self, call: OpCall) -> str:
         """Return the label of the next handled call."""
         path = self._tracker.path if self._label is None else self._label(call)
+        if not isinstance(path, str):
+            raise TypeError(f"label must return a string for every call; it returned {path!r} for {call!r}")
         number = self._seen[path]
         self._seen[path] += 1
         return f"{path}#{number}"

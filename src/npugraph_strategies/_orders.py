@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Protocol, final
 
 import attrs
 
+from npugraph_strategies.errors import BrokenOrder
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ReplayThenUpdate", "UpdateOrder", "UpdateThenReplay"]
+__all__ = ["Halves", "ReplayThenUpdate", "UpdateOrder", "UpdateThenReplay"]
 
 
 class UpdateOrder(Protocol):
@@ -54,3 +56,24 @@ class ReplayThenUpdate:
         """Replay, then update."""
         replay()
         update()
+
+
+class Halves:
+    """The two halves of one step, run by an order that has to call each of them exactly once."""
+
+    def __init__(self, order: UpdateOrder, *, update: Callable[[], None], replay: Callable[[], None]) -> None:
+        self._order = order
+        self._halves = {"update": update, "replay": replay}
+        self._called: list[str] = []
+
+    def run(self) -> None:
+        """Run the order. Raises `BrokenOrder` when it calls a half twice, or leaves one out."""
+        self._order.run(update=lambda: self._call("update"), replay=lambda: self._call("replay"))
+        if len(self._called) != len(self._halves):
+            raise BrokenOrder(repr(self._order), tuple(self._called))
+
+    def _call(self, half: str) -> None:
+        if half in self._called:
+            raise BrokenOrder(repr(self._order), (*self._called, half))
+        self._called.append(half)
+        self._halves[half]()

@@ -6,6 +6,8 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from npugraph_strategies.errors import DeviceError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["Paired", "add_note"]
 
 T = TypeVar("T")
+
+# What a device answers to an end just because the work before it failed: nothing begun, or the capture invalidated.
+_CONSEQUENCES = frozenset({107029, 107033, 507903})
 
 
 def add_note(error: BaseException, note: str) -> None:
@@ -57,7 +62,8 @@ class Paired(Generic[T]):
             self._try_end()
             if error is None:
                 raise
-            add_note(error, f"while cleaning up, this failed too: {later}")
+            if not (isinstance(later, DeviceError) and later.code in _CONSEQUENCES):
+                add_note(error, f"while cleaning up, this failed too: {later}")
 
     def _try_end(self) -> None:
         with contextlib.suppress(Exception):

@@ -30,6 +30,7 @@ class RecordState:
     label: str
     handler: OpHandler
     call: OpCall
+    stream_id: int
     bindings: dict[str, list[Binding]] = attrs.field(factory=dict)
     resources: list[Tensor] = attrs.field(factory=list)
     armed: bool = False

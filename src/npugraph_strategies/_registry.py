@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, final
 
 import attrs
 
-from npugraph_strategies._check import CheckReport, check_handler_schema
+from npugraph_strategies._check import CheckReport, check_handler_schema, handler_problem
 from npugraph_strategies._names import OP_TYPES, OpLike, dispatch_name, qualified_name
-from npugraph_strategies.errors import NotRegistered, RegistryConflict
+from npugraph_strategies.errors import InvalidHandler, NotRegistered, RegistryConflict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -27,8 +27,9 @@ def _sorted_unique(handlers: Iterable[OpHandler]) -> tuple[OpHandler, ...]:
     """Order handlers by their operators, so that equality does not depend on the order they came in."""
     given = tuple(handlers)
     for handler in given:
-        if isinstance(handler, (HandlerRegistry, type, *OP_TYPES)):
-            raise TypeError(f"a registry holds handlers; given {handler!r} (registries are joined with |)")
+        problem = handler_problem(handler)
+        if problem:
+            raise InvalidHandler(handler, problem)
     return tuple(sorted(dict.fromkeys(given), key=_served))
 
 
@@ -59,7 +60,10 @@ class HandlerRegistry:
 
     @classmethod
     def of(cls, *handlers: OpHandler) -> HandlerRegistry:
-        """Build a registry. Raises `RegistryConflict` when two different handlers serve one operator."""
+        """Build a registry.
+
+        Raises `RegistryConflict` when two different handlers serve one operator, `InvalidHandler` for what is none.
+        """
         return cls(handlers)
 
     def __or__(self, other: HandlerRegistry) -> HandlerRegistry:

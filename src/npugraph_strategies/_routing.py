@@ -85,6 +85,8 @@ def route(records: Sequence[Record], values: Values, rest: Rest) -> Routed:
     Raises `UnknownParameter`, `UnknownLabel`, `AmbiguousUpdate`, `WrongCount`, or `MissingValues` when a record
     gets nothing and `rest` is not `KEEP`.
     """
+    if rest is not None and rest is not KEEP:
+        raise TypeError(f"rest must be KEEP or None; given {rest!r}")
     if isinstance(values, Each):
         chosen = _paired(records, values)
     elif isinstance(values, ByLabel):
@@ -105,12 +107,19 @@ def route(records: Sequence[Record], values: Values, rest: Rest) -> Routed:
 
 
 def _broadcast(records: Sequence[Record], values: Mapping[str, Any]) -> list[Mapping[str, Any] | Keep]:
+    where = "any record of this graph" if records else "this graph, which has no records"
+    _declared_by_any(records, values, where)
+    return [{n: v for n, v in values.items() if n in updatable(record.handler)} for record in records]
+
+
+def _declared_by_any(records: Sequence[Record], values: Any, where: str) -> None:
+    """Refuse anything but a mapping of names that some of the records declare."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{where} wants a mapping of names to values or KEEP; given {values!r}")
     declared = tuple(dict.fromkeys(name for record in records for name in updatable(record.handler)))
     for name in values:
         if name not in declared:
-            where = "any record of this graph" if records else "this graph, which has no records"
             raise UnknownParameter(str(name), where, declared)
-    return [{n: v for n, v in values.items() if n in updatable(record.handler)} for record in records]
 
 
 def _paired(records: Sequence[Record], values: Each) -> list[Mapping[str, Any] | Keep]:
@@ -126,17 +135,20 @@ def _labelled(records: Sequence[Record], values: ByLabel) -> list[Mapping[str, A
     paths = [path_of(record.label) for record in records]
     for pattern, mapping in values.items:
         texts = [record.label for record in records] if "#" in pattern else paths
-        matched = [i for i, text in enumerate(texts) if fnmatch.fnmatchcase(text, pattern)]
+        matched = [i for i, text in enumerate(texts) if text == pattern or fnmatch.fnmatchcase(text, pattern)]
         if not matched:
             raise UnknownLabel(pattern, tuple(r.label for r in records))
         if isinstance(mapping, Keep):
             kept.update(matched)
             continue
+        _declared_by_any([records[i] for i in matched], mapping, f"any record that {pattern!r} matches")
         for i in matched:
-            for name, value in _given(records[i], mapping).items():
+            for name in updatable(records[i].handler):
+                if name not in mapping:
+                    continue
                 if name in chosen[i]:
                     raise AmbiguousUpdate(records[i].label, name, (origin[i][name], pattern))
-                chosen[i][name], origin[i][name] = value, pattern
+                chosen[i][name], origin[i][name] = mapping[name], pattern
     return [KEEP if i in kept and not given else given for i, given in enumerate(chosen)]
 
 

@@ -68,6 +68,7 @@ class Signature:
 
     op: str
     arguments: dict[str, Argument]
+    returns_tensors: bool
     positional: tuple[Argument, ...] = attrs.field(init=False)
     keyword: tuple[Argument, ...] = attrs.field(init=False)
     defaults: dict[str, Any] = attrs.field(init=False)
@@ -108,4 +109,7 @@ def signature_of(op: OpOverload) -> Signature:
         )
         for a in schema.arguments
     }
-    return Signature(op=f"{schema.name}.{schema.overload_name or 'default'}", arguments=arguments)
+    returns = any("Tensor" in str(value.type) for value in schema.returns)
+    return Signature(
+        op=f"{schema.name}.{schema.overload_name or 'default'}", arguments=arguments, returns_tensors=returns
+    )

@@ -6,15 +6,14 @@ import contextlib
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from npugraph_strategies._capture import CaptureMode, Recorder
-from npugraph_strategies._graph import CapturedGraph, Validation
+from npugraph_strategies._capture import CaptureMode, Recorder, recording_here
+from npugraph_strategies._graph import CapturedGraph
 from npugraph_strategies._labels import Labeller, ModuleTracker
 from npugraph_strategies._orders import UpdateOrder, UpdateThenReplay
 from npugraph_strategies._pairing import Paired
 from npugraph_strategies._registry import HandlerRegistry
-from npugraph_strategies.errors import AttachRefused, EmptyCapture, NestedCapture
+from npugraph_strategies.errors import AttachRefused, EmptyCapture, NestedCapture, SharedStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
@@ -22,11 +21,22 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from npugraph_strategies._calls import OpCall
+    from npugraph_strategies._planning import Validation
     from npugraph_strategies.runtimes._base import GraphRuntime, RuntimeGraph, RuntimeStream
 
 __all__ = ["GraphCaptureSession"]
 
 _ERROR_MODES = ("global", "thread_local", "relaxed")
+
+
+def _instance_with(method: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
+    """Return a validator for a protocol: an instance, not its class, that has the method."""
+
+    def check(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+        if isinstance(value, type) or not callable(getattr(value, method, None)):
+            raise TypeError(f"{attribute.name} must be an object with a method {method}(); given {value!r}")
+
+    return check
 
 
 @final
@@ -40,8 +50,8 @@ class GraphCaptureSession:
     """
 
     registry: HandlerRegistry = attrs.field(validator=attrs.validators.instance_of(HandlerRegistry))
-    runtime: GraphRuntime = attrs.field(kw_only=True)
-    order: UpdateOrder = attrs.field(kw_only=True, factory=UpdateThenReplay)
+    runtime: GraphRuntime = attrs.field(kw_only=True, validator=_instance_with("new_graph"))
+    order: UpdateOrder = attrs.field(kw_only=True, factory=UpdateThenReplay, validator=_instance_with("run"))
     validation: Validation = attrs.field(
         kw_only=True, default="error", validator=attrs.validators.in_(("error", "warn", "off"))
     )
@@ -55,7 +65,7 @@ class GraphCaptureSession:
         capture_error_mode: str = "global",
         name: str = "graph",
         label: Callable[[OpCall], str] | None = None,
-        watch: Iterable[Module] = (),
+        watch: Iterable[Module] | Module = (),
     ) -> Iterator[CapturedGraph]:
         """Capture what runs inside the ``with`` block; yield the graph, which can be used after the block.
 
@@ -72,8 +82,10 @@ class GraphCaptureSession:
         runtime = self.runtime
         graph = self._new_graph(name, watch)
         with runtime.device():
-            if runtime.is_capturing() or _recording_here():
+            if runtime.is_capturing() or recording_here():
                 raise NestedCapture(name)
+            if stream is not None and stream.stream_id == runtime.update_stream().stream_id:
+                raise SharedStream(name, str(stream.stream_id))
             with runtime.capture_lock:
                 native = runtime.new_graph(name)
                 try:
@@ -126,7 +138,7 @@ class GraphCaptureSession:
         *,
         name: str = "graph",
         label: Callable[[OpCall], str] | None = None,
-        watch: Iterable[Module] = (),
+        watch: Iterable[Module] | Module = (),
     ) -> Iterator[CapturedGraph]:
         """Record inside a capture that the caller owns: graph, pool and stream stay the caller's.
 
@@ -140,7 +152,7 @@ class GraphCaptureSession:
         with runtime.device():
             if not runtime.is_capturing():
                 raise AttachRefused("this thread's stream is not being captured; enter the graph's capture first")
-            if _recording_here():
+            if recording_here():
                 raise AttachRefused("a session is recording already, and both would record")
             native = runtime.adopt_graph(npu_graph, name)
             graph = self._new_graph(name, watch)
@@ -152,13 +164,8 @@ class GraphCaptureSession:
                 graph._fail()  # noqa: SLF001
                 raise
 
-    def _new_graph(self, name: str, watch: Iterable[Module]) -> CapturedGraph:
+    def _new_graph(self, name: str, watch: Iterable[Module] | Module) -> CapturedGraph:
         return CapturedGraph(name=name, runtime=self.runtime, order=self.order, validation=self.validation, watch=watch)
-
-
-def _recording_here() -> bool:
-    """Tell whether a session records in this thread."""
-    return any(isinstance(mode, CaptureMode) for mode in _get_current_dispatch_mode_stack())
 
 
 def _refuse_empty(native: RuntimeGraph, recorder: Recorder, name: str) -> None:

@@ -9,11 +9,13 @@
     │   └── BadArguments (TypeError)           arguments do not fit the schema
     ├── RegistryError
     │   ├── RegistryConflict (ValueError)      two handlers for one operator
+    │   ├── InvalidHandler (TypeError)         an object that is no handler
     │   ├── NotRegistered (LookupError)        nothing to override or remove
     │   └── RegistryMismatch (ValueError)      a handler disagrees with the schema
     ├── CaptureError (RuntimeError)
     │   ├── NestedCapture                      a capture inside a capture
     │   ├── EmptyCapture                       the captured code launched nothing
+    │   ├── OutputsNotFixed                    an update would write its results elsewhere
     │   ├── NotCapturable                      the operator cannot run under capture
     │   └── AttachRefused                      the caller's graph cannot be attached to
     ├── UpdateError
@@ -26,9 +28,11 @@
     │   └── WorkspaceTooSmall (ValueError)     a fixed workspace does not fit the new values
     ├── GraphStateError (RuntimeError)
     │   ├── GraphNotReady                      the capture has not ended, or has failed
+    │   ├── GraphInCapture                     a graph used while a stream is being captured
     │   ├── GraphNotArmed                      replay without an update
     │   ├── GraphPoisoned                      an update failed halfway
     │   ├── GraphInvalidated                   `invalidate()` was called
+    │   ├── BrokenOrder                        an order that does not update and replay once each
     │   ├── GraphClosed                        `close()` was called
     │   ├── StaleBinding                       a captured tensor died, moved or was resized
     │   └── SharedStream                       updates and replays on one stream
@@ -57,17 +61,20 @@ __all__ = [
     "AmbiguousUpdate",
     "AttachRefused",
     "BadArguments",
+    "BrokenOrder",
     "CallError",
     "CaptureError",
     "DeviceError",
     "DeviceHang",
     "EmptyCapture",
     "GraphClosed",
+    "GraphInCapture",
     "GraphInvalidated",
     "GraphNotArmed",
     "GraphNotReady",
     "GraphPoisoned",
     "GraphStateError",
+    "InvalidHandler",
     "InvalidValue",
     "KernelError",
     "MissingValues",
@@ -76,6 +83,7 @@ __all__ = [
     "NotRegistered",
     "NotSimulated",
     "OperatorRejected",
+    "OutputsNotFixed",
     "RegistryConflict",
     "RegistryError",
     "RegistryMismatch",
@@ -199,6 +207,18 @@ class RegistryConflict(RegistryError, ValueError):
 
 
 @attrs.frozen
+class InvalidHandler(RegistryError, TypeError):
+    """An object was given as a handler that is none."""
+
+    handler: Any
+    problem: str
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return f"a registry holds handlers; given {self.handler!r}, {self.problem}"
+
+
+@attrs.frozen
 class NotRegistered(RegistryError, LookupError):
     """The registry has no such handler or operator."""
 
@@ -247,6 +267,21 @@ class EmptyCapture(CaptureError):
     def __str__(self) -> str:
         """Return the sentence."""
         return f"{self.label} captured nothing: no operator was launched on the capture stream inside the with block"
+
+
+@attrs.frozen
+class OutputsNotFixed(CaptureError):
+    """A handled operator allocates its results, so that an update would write them into other memory."""
+
+    op: str
+    label: str
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return (
+            f"{self.op} (record {self.label!r}) returns memory that is none of its arguments; an update would compute "
+            f"into new memory, which nothing captured reads. Capture an overload that takes its outputs: OutVariant"
+        )
 
 
 @attrs.frozen
@@ -398,6 +433,17 @@ class GraphNotReady(GraphStateError):
 
 
 @attrs.frozen
+class GraphInCapture(GraphStateError):
+    """The graph was used while this thread's stream is being captured."""
+
+    label: str
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return f"{self.label} cannot be used inside a capture; update and replay it after the capture has ended"
+
+
+@attrs.frozen
 class GraphNotArmed(GraphStateError):
     """A replay would wait for ever for records that no update has signalled."""
 
@@ -422,8 +468,8 @@ class GraphPoisoned(GraphStateError):
     def __str__(self) -> str:
         """Return the sentence."""
         return (
-            f"{self.label} is poisoned by a failed update ({self.reason}); replay is refused until an update that "
-            f"reaches every record succeeds"
+            f"{self.label} is poisoned, because {self.reason}; replay is refused until an update that reaches "
+            f"every record succeeds"
         )
 
 
@@ -440,6 +486,21 @@ class GraphInvalidated(GraphStateError):
 
 
 @attrs.frozen
+class BrokenOrder(GraphStateError):
+    """An order did not call update and replay exactly once each."""
+
+    order: str
+    called: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return (
+            f"{self.order} must call update() and replay() once each in its run(); it called {_listed(self.called)}. "
+            f"A replay that was launched without its update has computed garbage"
+        )
+
+
+@attrs.frozen
 class GraphClosed(GraphStateError):
     """The graph was closed."""
 
@@ -452,7 +513,10 @@ class GraphClosed(GraphStateError):
 
 @attrs.frozen
 class StaleBinding(GraphStateError):
-    """A tensor that the graph uses by address is gone, has moved or was resized."""
+    """A tensor that the graph uses by address is gone, has moved or was resized.
+
+    `record` is the label of the record whose argument it is, or empty for a tensor of a watched module.
+    """
 
     label: str
     record: str
@@ -462,15 +526,16 @@ class StaleBinding(GraphStateError):
 
     def __str__(self) -> str:
         """Return the sentence."""
+        record = f" (record {self.record!r})" if self.record else ", a watched module,"
         return (
-            f"{self.label}: argument {self.argument!r} of {self.op} (record {self.record!r}) {self.problem}; "
+            f"{self.label}: {self.argument!r} of {self.op}{record} {self.problem}; "
             f"keep the tensor alive and in place while the graph is used, or capture again"
         )
 
 
 @attrs.frozen
 class SharedStream(GraphStateError):
-    """The update stream is also the stream that replays."""
+    """The update stream was to capture or replay as well."""
 
     label: str
     stream: str
@@ -478,8 +543,8 @@ class SharedStream(GraphStateError):
     def __str__(self) -> str:
         """Return the sentence."""
         return (
-            f"{self.label}: stream {self.stream} replays the graph and is the update stream too, which would hang; "
-            f"replay on another stream"
+            f"{self.label}: stream {self.stream} is the update stream, which can neither capture nor replay; "
+            f"use another stream"
         )
 
 

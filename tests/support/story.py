@@ -23,6 +23,7 @@ LIBRARY.define(
 )
 LIBRARY.define("paged(Tensor q, Tensor context_lens, Tensor(a!) out) -> ()")
 LIBRARY.define("picky(Tensor q, *, int[] lens) -> Tensor")
+LIBRARY.define("picky.out(Tensor q, *, int[] lens, Tensor(a!) out) -> Tensor(a!)")
 
 
 def _attn(q, *, lens=None, other=None, table=None):
@@ -44,14 +45,20 @@ def _picky(q, *, lens):
     return q + 10 * sum(lens)
 
 
+def _picky_out(q, *, lens, out):
+    return out.copy_(_picky(q, lens=lens))
+
+
 LIBRARY.impl("attn", _attn, "CPU")
 LIBRARY.impl("attn.out", _attn_out, "CPU")
 LIBRARY.impl("paged", _paged, "CPU")
 LIBRARY.impl("picky", _picky, "CPU")
+LIBRARY.impl("picky.out", _picky_out, "CPU")
 torch.library.register_fake("story::attn", lambda q, **_: torch.empty_like(q), lib=LIBRARY)
 torch.library.register_fake("story::attn.out", lambda q, *, out, **_: out, lib=LIBRARY)  # noqa: ARG005
 torch.library.register_fake("story::paged", lambda q, context_lens, out: None, lib=LIBRARY)  # noqa: ARG005
 torch.library.register_fake("story::picky", _picky, lib=LIBRARY)
+torch.library.register_fake("story::picky.out", _picky_out, lib=LIBRARY)
 
 attn = torch.ops.story.attn
 paged = torch.ops.story.paged
@@ -64,7 +71,7 @@ ATTN = OutVariant(
     outputs=(EmptyLike("out", like="q"),),
 )
 PAGED = UpdateParams("story::paged.default", "context_lens")
-PICKY = UpdateParams("story::picky.default", "lens")
+PICKY = OutVariant(("story::picky.default", "story::picky.out"), "lens", outputs=(EmptyLike("out", like="q"),))
 STORY = HandlerRegistry.of(ATTN, PAGED, PICKY)
 
 

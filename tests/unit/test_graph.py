@@ -6,6 +6,7 @@ import gc
 import threading
 import warnings
 
+import numpy as np
 import pytest
 import torch
 
@@ -18,8 +19,18 @@ from npugraph_strategies import (
     by_label,
     each,
     errors,
+    reference,
 )
-from npugraph_strategies.runtimes import FaultyRuntime, InjectedFault, RecordingRuntime, SimulatedRuntime
+from npugraph_strategies.handlers import ATTENTION
+from npugraph_strategies.runtimes import (
+    Choices,
+    FaultyRuntime,
+    InjectedFault,
+    RecordingRuntime,
+    SimulatedDevice,
+    SimulatedRuntime,
+)
+from support.families import paged as paged_call
 from support.story import ATTN, STORY, attn, paged, picky, story_session
 
 Q = torch.arange(3.0)
@@ -285,7 +296,7 @@ def test_a_slice_of_a_living_tensor_is_alive() -> None:
 def test_watched_modules_are_verified() -> None:
     """`verify` notices that a watched module's parameter was exchanged."""
     net = torch.nn.Linear(3, 3)
-    with torch.no_grad(), story_session().capture(watch=[net]) as graph:
+    with torch.no_grad(), story_session().capture(watch=net) as graph:
         attn(net(Q), lens=[1])
     graph.verify()
     net.weight = torch.nn.Parameter(torch.zeros(3, 3))
@@ -380,23 +391,233 @@ def test_the_error_says_when_a_running_replay_is_garbage() -> None:
     with pytest.raises(InjectedFault) as caught:
         graph.step({"lens": [5]})
     if hasattr(caught.value, "__notes__"):
-        assert "will compute garbage" in caught.value.__notes__[0]
+        assert "computes garbage" in caught.value.__notes__[0]
     graph.update({"lens": [8]})
-    with pytest.raises(errors.GraphNotArmed):
-        graph.replay()
+    graph.replay()
+    assert torch.equal(out["a"], Q + 80)
     graph.step({"lens": [9]})
     assert torch.equal(out["a"], Q + 90)
 
 
-def test_closing_a_graph_whose_replay_still_waits_lets_it_go_through() -> None:
-    """`close` after a failed replay-then-update step does not hang."""
-    faulty = FaultyRuntime(SimulatedRuntime(), fail_at=None, names=["task_update_begin"])
-    graph, _ = captured(story_session(faulty, order=ReplayThenUpdate()), a=[1])
-    faulty.fail_at = 0
+def test_a_failed_replay_first_step_leaves_no_replay_waiting() -> None:
+    """The launched replay ends without its update, so that the device, and other graphs, go on."""
+    faulty = FaultyRuntime(SimulatedRuntime(lazy=True), fail_at=None, names=["task_update_begin"])
+    session = story_session(faulty, order=ReplayThenUpdate())
+    graph, _ = captured(session, a=[1], b=[1])
+    other, out = captured(session, a=[1])
+    other.step({"lens": [1]})
+    faulty.fail_at = faulty.count + 1
     with pytest.raises(InjectedFault):
         graph.step({"lens": [5]})
+    for value in (2, 3):
+        other.step({"lens": [value]})
+        faulty.synchronize()
+        assert torch.equal(out["a"], Q + 10 * value)
     graph.close()
-    faulty.synchronize()
+
+
+class Forgets:
+    """An order that replays and does not update."""
+
+    def run(self, *, update, replay):  # noqa: ARG002 - the protocol
+        """Replay."""
+        replay()
+
+
+class ReplaysTwice:
+    """An order that replays twice."""
+
+    def run(self, *, update, replay):
+        """Update once, replay twice."""
+        update()
+        replay()
+        replay()
+
+
+@pytest.mark.parametrize("order", [Forgets(), ReplaysTwice()])
+def test_a_broken_order_is_named_and_hangs_nobody(order) -> None:
+    """An order must update and replay once each; what it launched without signals is let go."""
+    runtime = SimulatedRuntime()
+    graph, out = captured(story_session(runtime, order=order), a=[1])
+    with pytest.raises(errors.BrokenOrder, match=type(order).__name__):
+        graph.step({"lens": [5]})
+    runtime.synchronize()
+    graph.update({"lens": [6]})
+    graph.replay()
+    assert torch.equal(out["a"], Q + 60)
+
+
+def test_an_interrupted_step_hangs_nobody() -> None:
+    """A KeyboardInterrupt between replay and update lets the replay end; the graph wants a new update."""
+
+    class Interrupted:
+        def run(self, *, update, replay):  # noqa: ARG002 - the protocol
+            replay()
+            raise KeyboardInterrupt
+
+    runtime = SimulatedRuntime()
+    graph, out = captured(story_session(runtime, order=Interrupted()), a=[1])
+    with pytest.raises(KeyboardInterrupt):
+        graph.step({"lens": [5]})
+    runtime.synchronize()
+    with pytest.raises(errors.GraphPoisoned, match="without its update"):
+        graph.replay()
+    graph.update({"lens": [6]})
+    graph.replay()
+    assert torch.equal(out["a"], Q + 60)
+
+
+def test_a_failed_update_keeps_none_of_its_values() -> None:
+    """After a failure halfway, the values that stand are those from before, in all records."""
+    faulty = FaultyRuntime(SimulatedRuntime(), fail_at=None, names=["task_update_begin"])
+    graph, out = captured(story_session(faulty), a=[1], b=[1])
+    faulty.fail_at = 1
+    with pytest.raises(InjectedFault):
+        graph.update({"lens": [5]})
+    assert [r.values["lens"] for r in graph.records] == [[1], [1]]
+    graph.update({}, rest=KEEP)
+    graph.replay()
+    assert [out[n][0].item() for n in "ab"] == [10, 10]
+
+
+def test_a_failed_launch_of_a_graph_without_records_is_no_obstacle() -> None:
+    """There is nothing to update in such a graph, so the next replay simply runs."""
+    faulty = FaultyRuntime(SimulatedRuntime(), fail_at=0, names=["graph.replay"])
+    with story_session(faulty).capture() as graph:
+        out = Q * 2
+    with pytest.raises(InjectedFault):
+        graph.replay()
+    graph.replay()
+    assert torch.equal(out, Q * 2)
+
+
+def test_close_waits_for_replays_on_every_stream() -> None:
+    """A graph that was replayed on several streams is destroyed when all of them are done."""
+    runtime = SimulatedRuntime(SimulatedDevice(lazy=True, choices=Choices(most_lazy_steps=0)))
+    graph, out = captured(story_session(runtime), a=[1])
+    for value, stream in enumerate([runtime.new_stream(), runtime.new_stream()]):
+        with runtime.stream(stream):
+            graph.step({"lens": [value + 3]})
+    graph.close()
+    assert torch.equal(out["a"], Q + 40)
+
+
+def test_close_waits_for_its_own_patches() -> None:
+    """An update that no replay has followed is done before the graph is destroyed."""
+    runtime = RecordingRuntime(SimulatedRuntime(SimulatedDevice(lazy=True, choices=Choices(most_lazy_steps=0))))
+    graph, _ = captured(story_session(runtime), a=[1])
+    graph.update({"lens": [3]})
+    runtime.clear()
+    graph.close()
+    assert runtime.names() == ("synchronize", "graph.reset")
+
+
+def test_a_failed_close_can_be_tried_again() -> None:
+    """When the device fails while closing, the graph is not closed, refuses replays, and closes at the next try."""
+    for name in ("synchronize", "graph.reset"):
+        faulty = FaultyRuntime(SimulatedRuntime(), fail_at=None, names=[name])
+        graph, _ = captured(story_session(faulty), a=[1])
+        graph.step({"lens": [1]})
+        faulty.fail_at = faulty.count
+        with pytest.raises(InjectedFault):
+            graph.close()
+        assert not graph.closed
+        graph.close()
+        assert graph.closed
+
+
+def test_closing_inside_a_capture_is_refused() -> None:
+    """`close` waits on the host, which would break the capture that is going on."""
+    session = story_session()
+    graph, _ = captured(session, a=[1])
+    with session.capture() as outer:
+        out = attn(Q, lens=[1])
+        with pytest.raises(errors.GraphInCapture):
+            graph.close()
+    outer.step({"lens": [2]})
+    assert torch.equal(out, Q + 20)
+    graph.close()
+
+
+def test_a_rebind_may_replace_a_tensor_that_is_gone() -> None:
+    """A dead operand is no reason to refuse the very update that replaces it."""
+    table = torch.ones(2)
+    with story_session().capture() as graph:
+        out = attn(Q, lens=[0], table=table)
+    graph.step({"lens": [1]})
+    del table
+    gc.collect()
+    with pytest.raises(errors.StaleBinding, match="table"):
+        graph.step({"lens": [2]})
+    new = torch.full((2,), 4.0)
+    graph.step({"table": new})
+    assert torch.equal(out, Q + 18)
+
+
+@pytest.mark.parametrize("validation", ["error", "off"])
+@pytest.mark.parametrize("table", [np.ones(2), [1, 2], 3, torch.ones(4)[::2], torch.ones(2, dtype=torch.int32)])
+def test_a_rebind_must_be_like_the_captured_tensor(table, validation) -> None:
+    """What is no tensor is refused in any case, what has another form unless validation is off."""
+    captured_table = torch.ones(2)
+    with story_session(validation=validation).capture() as graph:
+        attn(Q, lens=[0], table=captured_table)
+    if validation == "error" or not isinstance(table, torch.Tensor):
+        with pytest.raises(errors.InvalidValue, match="table"):
+            graph.update({"table": table})
+
+
+def test_rest_is_keep_or_nothing() -> None:
+    """A misspelt `rest` is an error, also when every record gets values."""
+    graph, _ = captured(story_session(), a=[1])
+    with pytest.raises(TypeError, match="rest must be KEEP"):
+        graph.update({"lens": [1]}, rest="keep")
+
+
+def test_by_label_reaches_records_of_several_operators() -> None:
+    """Under one pattern each record takes the names that it declares."""
+    out = torch.empty(3)
+    with story_session().capture() as graph:
+        first = attn(Q, lens=[1])
+        paged(Q, torch.tensor([1], dtype=torch.int32), out)
+    graph.step(by_label({"*": {"lens": [2], "context_lens": [3]}}))
+    assert torch.equal(first, Q + 20)
+    assert torch.equal(out, Q + 30)
+
+
+def test_a_label_with_brackets_matches_itself() -> None:
+    """A whole label, or path, is never taken for a pattern that does not match it."""
+    graph, out = captured(story_session(), **{"layers[0]": [1]})
+    graph.step(by_label({"layers[0]": {"lens": [2]}}))
+    graph.step(by_label({"layers[0]#0": {"lens": [3]}}))
+    assert torch.equal(out["layers[0]"], Q + 30)
+
+
+def test_records_share_a_workspace_that_grows() -> None:
+    """Records of one handler on one stream share the workspace that an update made, and the next one reuses it."""
+    reference.install()
+    call = paged_call([1, 1], columns=8, block_size=1)
+    session = GraphCaptureSession(ATTENTION, runtime=SimulatedRuntime())
+    with session.capture() as graph:
+        for _ in range(4):
+            call()
+    graph.step({"context_lens": [8, 8]})
+    held = graph.memory_report().held
+    assert held > 0
+    assert len({id(r.arguments["workspace"]) for r in graph.records}) == 1
+    graph.step({"context_lens": [7, 8]})
+    assert graph.memory_report().held == held
+
+
+def test_a_pool_can_be_shared() -> None:
+    """A graph's pool token is what another capture takes."""
+    session = story_session()
+    with session.capture() as first:
+        a = attn(Q, lens=[1])
+    with session.capture(pool=first.pool()) as second:
+        b = attn(a, lens=[1])
+    first.step({"lens": [2]})
+    second.step({"lens": [3]})
+    assert torch.equal(b, Q + 50)
 
 
 @ORDERS

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from npugraph_strategies import KEEP, by_label, each
+from npugraph_strategies._handlers import updatable
 from npugraph_strategies._routing import route
 from npugraph_strategies.errors import (
     AmbiguousUpdate,
@@ -184,9 +185,11 @@ def test_patterns_for_one_name_collide():
 
 
 def test_labels_with_an_undeclared_name():
-    """A name has to be declared by every record that the pattern addresses."""
-    with pytest.raises(UnknownParameter, match=r"record 'layers.0.attn#0'"):
-        route(LINES, by_label({"*": {"table": "t"}}), KEEP)
+    """A name has to be declared by some record that the pattern addresses; only those that declare it get it."""
+    with pytest.raises(UnknownParameter, match=r"any record that '\*' matches"):
+        route(LINES, by_label({"*": {"tables": "t"}}), KEEP)
+    got = route(LINES, by_label({"*": {"table": "t"}}), KEEP)
+    assert got == [{"table": "t"} if "table" in updatable(line.handler) else {} for line in LINES]
 
 
 def test_labels_leave_records_out():

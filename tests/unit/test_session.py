@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import warnings
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
-from npugraph_strategies import GraphCaptureSession, HandlerRegistry, UpdateParams, each, errors
+from npugraph_strategies import GraphCaptureSession, HandlerRegistry, ReplayThenUpdate, UpdateParams, each, errors
 from npugraph_strategies.runtimes import Limits, RecordingRuntime, SimulatedDevice, SimulatedRuntime
 from support.story import ATTN, PAGED, STORY, attn, paged, picky, story_session
 
@@ -79,7 +81,6 @@ def test_the_skeleton_is_wait_reset_group() -> None:
         "task_group_begin",
         "task_group_end",
         "graph.capture_end",
-        "new_event",
         "new_event",
     ]
 
@@ -164,7 +165,7 @@ def test_another_graph_cannot_be_used_inside_a_capture() -> None:
         attn(Q, lens=[1])
     with session.capture() as second:
         attn(Q, lens=[1])
-        with pytest.raises(errors.GraphNotReady, match="inside a capture"):
+        with pytest.raises(errors.GraphInCapture):
             first.step({"lens": [1]})
     second.step({"lens": [1]})
     first.step({"lens": [1]})
@@ -209,6 +210,83 @@ def test_two_sessions_never_see_each_other() -> None:
         paged(Q, torch.zeros(1, dtype=torch.int32), kept)
     assert [r.op for r in first.records] == ["story::attn.out"]
     assert [r.op for r in second.records] == ["story::paged.default"]
+
+
+def test_what_allocates_its_result_is_refused_at_capture() -> None:
+    """An operator whose results are new memory cannot be updated: the capture says so, and what to do."""
+    session = GraphCaptureSession(HandlerRegistry.of(UpdateParams("story::picky", "lens")), runtime=SimulatedRuntime())
+    with pytest.raises(errors.OutputsNotFixed, match="OutVariant"), session.capture():
+        picky(Q, lens=[1])
+
+
+def test_a_tensor_subclass_is_taken_apart_before_it_is_captured() -> None:
+    """Handled operators on a wrapper subclass are recorded once for each tensor inside."""
+    both = TwoTensor(Q, Q + 1)
+    with story_session().capture() as graph:
+        out = attn(both, lens=[1])
+    graph.step({"lens": [2]})
+    assert len(graph.records) == 2
+    assert torch.equal(out.a, Q + 20)
+    assert torch.equal(out.b, Q + 21)
+
+
+def test_a_handler_that_raises_when_asked_does_not_leave_a_hole() -> None:
+    """A failing `should_handle` that the block swallows fails the capture."""
+
+    class Unsure(UpdateParams):
+        def should_handle(self, call):  # noqa: ARG002 - a hook
+            raise LookupError("unsure")
+
+    session = GraphCaptureSession(HandlerRegistry.of(Unsure("story::attn", "lens")), runtime=SimulatedRuntime())
+
+    def program() -> None:
+        with session.capture():
+            Q * 2
+            with contextlib.suppress(LookupError):
+                attn(Q, lens=[1])
+
+    with pytest.raises(errors.CaptureError, match="a handled operator failed"):
+        program()
+
+
+def test_the_update_stream_cannot_capture() -> None:
+    """Capturing on the update stream is refused before anything is captured."""
+    runtime = SimulatedRuntime()
+    session = story_session(runtime)
+    with pytest.raises(errors.SharedStream), session.capture(stream=runtime.update_stream()):
+        pass
+    with session.capture():
+        attn(Q, lens=[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"order": ReplayThenUpdate}, "order must be an object with a method run"),
+        ({"runtime": None}, "runtime must be an object with a method new_graph"),
+    ],
+)
+def test_a_session_takes_instances(options, message) -> None:
+    """A class in place of an instance, or nothing, is refused when the session is made."""
+    with pytest.raises(TypeError, match=message):
+        GraphCaptureSession(STORY, **{"runtime": SimulatedRuntime(), **options})
+
+
+def test_a_label_must_be_a_string() -> None:
+    """A label function that returns something else is refused at the first record."""
+    with pytest.raises(TypeError, match="label must return a string"), story_session().capture(label=lambda _: None):
+        attn(Q, lens=[1])
+
+
+def test_a_capture_leaves_the_callers_warning_filters_alone() -> None:
+    """A filter that is set inside the block stays; the session's own one goes."""
+    with warnings.catch_warnings():
+        before = list(warnings.filters)
+        with story_session().capture():
+            attn(Q, lens=[1])
+            warnings.filterwarnings("ignore", "mine")
+        assert warnings.filters[1:] == before
+        assert "mine" in warnings.filters[0][1].pattern
 
 
 def test_a_session_needs_a_registry() -> None:

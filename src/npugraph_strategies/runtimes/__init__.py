@@ -15,9 +15,10 @@ from npugraph_strategies.runtimes._base import (
 from npugraph_strategies.runtimes._faulty import FaultyRuntime, InjectedFault
 from npugraph_strategies.runtimes._npu import NpuRuntime
 from npugraph_strategies.runtimes._recording import Primitive, RecordingRuntime
-from npugraph_strategies.runtimes._simulated import Limits, SimulatedDevice, SimulatedRuntime
+from npugraph_strategies.runtimes._simulated import Choices, Limits, SimulatedDevice, SimulatedRuntime, StreamEvent
 
 __all__ = [
+    "Choices",
     "FaultyRuntime",
     "GraphRuntime",
     "InjectedFault",
@@ -31,4 +32,5 @@ __all__ = [
     "RuntimeStream",
     "SimulatedDevice",
     "SimulatedRuntime",
+    "StreamEvent",
 ]

@@ -85,7 +85,7 @@ class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves i
         if problem:
             raise NotCapturable(op.name(), problem)
         if kind in {Kind.HELPER, Kind.ALLOCATION}:
-            return self._run_now(op, args, kwargs, poisoned=kind is Kind.ALLOCATION)
+            return self._run_now(op, args, kwargs)
         if kind is Kind.CONSTANT:
             return self._constant(stream, op, args, kwargs)
         shadow = Shadow(self._shapes)
@@ -97,8 +97,8 @@ class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves i
             return self._view(stream, shadow, op, args, kwargs)
         return self._launch(stream, shadow, op, args, kwargs)
 
-    def _run_now(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, poisoned: bool) -> Any:
-        """Run the operator, and let the graph own what it made."""
+    def _run_now(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the operator, and let the graph own what it made, poisoned: it allocates, it computes no values."""
         result = op(*args, **kwargs)
         given = {t.untyped_storage()._cdata for t in tensors([*args, *kwargs.values()])}  # noqa: SLF001 - identity
         made = list(tensors(result))
@@ -107,10 +107,8 @@ class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves i
             raise NotCapturable(op.name(), problem)
         for tensor in made:
             storage = tensor.untyped_storage()
-            if poisoned:
+            if storage._cdata not in given:  # noqa: SLF001 - identity
                 self._capture.allocate(0, tensor.dtype, storage)
-            elif storage._cdata not in given:  # noqa: SLF001 - identity
-                self._capture.adopt(storage)
         return result
 
     def _constant(self, stream: SimulatedStream, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

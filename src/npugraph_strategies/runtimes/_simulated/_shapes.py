@@ -66,7 +66,10 @@ class Shadow:
                 reason = "what it returns depends on values: it would synchronize with the host inside a capture"
                 raise NotCapturable(op.name(), reason) from None
             except (UnsupportedOperatorException, NotImplementedError) as error:
-                reason = f"nothing tells the shapes of its outputs without running it ({error})"
+                reason = (
+                    f"nothing tells the shapes of its outputs without running it; "
+                    f"give it a fake kernel with torch.library.register_fake ({error})"
+                )
                 raise NotCapturable(op.name(), reason) from error
             except Exception:
                 self._on_zeros(op, args, kwargs)  # the kernel says better what is wrong, as it does eagerly

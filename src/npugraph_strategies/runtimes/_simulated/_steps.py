@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import attrs
 import torch
 
+from npugraph_strategies.runtimes._simulated._memory import poison
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableSet
 
@@ -179,6 +181,8 @@ class Launch:
     dead_code: int
     grad: bool = False
     """Whether gradients were on at capture: some kernels ask, and compute the last bit differently."""
+    patched: bool = False
+    """True after an update: what the operator allocates then lies elsewhere, and the captured output is garbage."""
     checked: bool = False
     """True in a task group: the operands may be replaced while a replay runs, so they are checked when it runs."""
 
@@ -209,7 +213,10 @@ class Launch:
                 problem = f"result {index} is {_described(got)}, captured was {_described(out)}"
                 raise RuntimeError(problem)
             if got.data_ptr() != out.data_ptr() or got.stride() != out.stride():
-                out.copy_(got)
+                if self.patched:
+                    poison(out.untyped_storage(), out.dtype)
+                else:
+                    out.copy_(got)
 
 
 @attrs.frozen(eq=False)
@@ -241,4 +248,4 @@ class Patch(_Always):
     def run(self, done: MutableSet[Marker]) -> None:  # noqa: ARG002 - the protocol's shape
         """Give every operator its new arguments; a replay that has not run it yet is affected."""
         for launch, (args, kwargs, operands) in zip(self.launches, self.replacements, strict=True):
-            launch.args, launch.kwargs, launch.operands = args, kwargs, operands
+            launch.args, launch.kwargs, launch.operands, launch.patched = args, kwargs, operands, True

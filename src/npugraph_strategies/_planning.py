@@ -1,0 +1,124 @@
+"""Phase one of an update, on the host: what each record will be given, with everything refused that can be."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import attrs
+from torch import Tensor
+
+from npugraph_strategies._bindings import Binding
+from npugraph_strategies._containers import leaves
+from npugraph_strategies._pairing import add_note
+from npugraph_strategies._values import as_given, host_value, same_value
+from npugraph_strategies.errors import InvalidValue, UpdateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from npugraph_strategies._calls import OpCall
+    from npugraph_strategies._records import RecordState, Task
+    from npugraph_strategies._routing import Routed
+    from npugraph_strategies.runtimes._base import GraphRuntime
+
+__all__ = ["Planned", "Planner", "Validation"]
+
+Validation: TypeAlias = Literal["error", "warn", "off"]
+
+
+@attrs.frozen
+class Planned:
+    """What an update will do to one record."""
+
+    task: Task
+    call: OpCall
+    changed: bool
+    bindings: dict[str, list[Binding]] = attrs.field(factory=dict)
+    resources: list[Tensor] = attrs.field(factory=list)
+
+
+class Planner:
+    """Plans the updates of one graph."""
+
+    def __init__(self, name: str, runtime: GraphRuntime, validation: Validation) -> None:
+        self._name = name
+        self._runtime = runtime
+        self._validation = validation
+        self._made: dict[Any, Tensor] = {}
+
+    def plan(self, tasks: tuple[Task, ...], routed: Routed, *, force: bool) -> list[Planned]:
+        """Return what to do to each record; with `force` every record is issued anew, changed or not.
+
+        Raises `UpdateError` with a note that names record and graph.
+        """
+        plan = []
+        for task, given in zip(tasks, routed, strict=True):
+            try:
+                plan.append(self._plan(task, given, force=force))
+            except UpdateError as error:  # noqa: PERF203 - each record is named in its own error
+                add_note(error, f"in record {task.record.label!r} of {self._name}")
+                raise
+        return plan
+
+    def forget(self) -> None:
+        """Let go of what handlers made."""
+        self._made.clear()
+
+    def _plan(self, task: Task, given: Mapping[str, Any], *, force: bool) -> Planned:
+        record = task.record
+        handler, call = record.handler, record.call
+        if not given:
+            return Planned(task, call, force)
+        host = {n: host_value(call, n, v) for n, v in given.items() if n not in handler.rebind}
+        rebinds = {n: given[n] for n in handler.rebind if n in given and given[n] is not call.arguments[n]}
+        if not force and not rebinds and all(same_value(v, call.arguments[n]) for n, v in host.items()):
+            return Planned(task, call, changed=False)
+        bindings = {n: list(_bind(record, n, v)) for n, v in rebinds.items()}
+        self._validate(record, {**host, **rebinds})
+        kept = {n: handler.record_wrap_kwarg(call, n, v, self._runtime) for n, v in rebinds.items()}
+        new = handler.prepare_update(handler.update_args(call, {**host, **kept}), self._runtime)
+        new, resources = self._share(record, new, {*host, *kept})
+        return Planned(task, new, True, bindings, resources)
+
+    def _validate(self, record: RecordState, values: Mapping[str, Any]) -> None:
+        """Ask the handler whether the operator would take the values."""
+        if self._validation == "off":
+            return
+        try:
+            record.handler.validate_update(record.call, values)
+        except InvalidValue as error:
+            if self._validation == "error":
+                raise
+            # Six frames up: _plan, plan, the graph's _plan, update or step, and their caller.
+            warnings.warn(f"{error} (record {record.label!r} of {self._name})", stacklevel=6)
+
+    def _share(self, record: RecordState, new: OpCall, given: set[str]) -> tuple[OpCall, list[Tensor]]:
+        """Return the call and what the handler made for it (a larger workspace), one for all that can share it.
+
+        Records of one handler that were captured on one stream run one after the other, so the largest serves all.
+        """
+        before = {id(tensor) for _, tensor in record.call.tensors()}
+        resources = []
+        for name, tensor in new.tensors():
+            if name in given or id(tensor) in before:
+                continue
+            key = (record.handler, name, record.stream_id, tensor.dtype, tensor.device)
+            shared = self._made.get(key)
+            if shared is None or shared.nbytes < tensor.nbytes:
+                self._made[key] = shared = tensor
+            elif new.arguments[name] is tensor:
+                new = new.replace(**{name: shared})
+            else:
+                shared = tensor  # inside a list of tensors: left as the handler made it
+            resources.append(shared)
+        return new, resources
+
+
+def _bind(record: RecordState, name: str, value: Any) -> Iterator[Binding]:
+    """Yield bindings to the tensors of a rebind; refuse anything else, which no operator takes for a tensor."""
+    for leaf in leaves(value):
+        if isinstance(leaf, Tensor):
+            yield Binding.of(leaf, record=record.label, op=record.call.name, argument=name)
+        elif leaf is not None:
+            raise InvalidValue(record.call.name, name, "a tensor, like the captured one", as_given(value))
