@@ -27,7 +27,8 @@ def _sorted_unique(handlers: Iterable[OpHandler]) -> tuple[OpHandler, ...]:
     """Order handlers by their operators, so that equality does not depend on the order they came in."""
     given = tuple(handlers)
     for handler in given:
-        problem = handler_problem(handler)
+        joined = isinstance(handler, HandlerRegistry)
+        problem = "which is a registry: registries are joined with |" if joined else handler_problem(handler)
         if problem:
             raise InvalidHandler(handler, problem)
     return tuple(sorted(dict.fromkeys(given), key=_served))
