@@ -15,6 +15,16 @@ from npugraph_strategies.handlers import (
 )
 from support import toys
 
+ALLOCATES = "it allocates its result, which an update cannot reach; use OutVariant with an overload that takes it"
+
+
+class Prepared(UpdateParams):
+    """A handler that captures something else than it is called with."""
+
+    def prepare_capture(self, call, runtime):
+        del runtime
+        return call
+
 
 def problems(handler):
     """Return what a check finds wrong with a handler."""
@@ -31,7 +41,7 @@ def test_the_builtin_handlers_fit():
     report.raise_for_errors()
 
 
-@pytest.mark.parametrize("handler", [toys.ATTN, toys.SINGLE, toys.FILL, toys.MIX, toys.LISTS])
+@pytest.mark.parametrize("handler", [toys.ATTN, toys.SINGLE, toys.FILL], ids=["attn", "single", "fill"])
 def test_the_toy_handlers_fit(handler):
     """The handlers of these tests fit their operators."""
     assert problems(handler) == []
@@ -53,20 +63,20 @@ def test_a_wrong_overload_is_wrong():
 
 def test_an_unknown_parameter_is_wrong():
     """A parameter that the schema lacks comes with a suggestion."""
-    assert problems(UpdateParams("nstest::mix", "lense")) == ["no argument 'lense' (did you mean 'lens'?)"]
+    assert problems(UpdateParams("nstest::fill", "lense")) == ["no argument 'lense' (did you mean 'lens'?)"]
 
 
 def test_a_rebind_of_a_number_is_wrong():
     """Only tensors can be exchanged for others."""
-    assert problems(UpdateParams("nstest::mix", (), rebind="lens")) == [
-        "'lens' is declared a rebind, but its type is int[]?, not Tensor"
+    assert problems(UpdateParams("nstest::attn.out", (), rebind="other")) == [
+        "'other' is declared a rebind, but its type is int[]?, not Tensor"
     ]
 
 
 def test_a_parameter_of_two_kinds_is_wrong():
     """A name is a host value or a rebind, not both."""
-    assert problems(UpdateParams("nstest::mix", "extra", rebind="extra")) == [
-        "'extra' is declared both a host value and a rebind"
+    assert problems(UpdateParams("nstest::fill", "table", rebind="table")) == [
+        "'table' is declared both a host value and a rebind"
     ]
 
 
@@ -127,11 +137,37 @@ def test_an_output_made_from_nothing_is_wrong():
     assert problems(handler) == ["output 'out' is made from 'query', no argument"]
 
 
+@pytest.mark.parametrize("handler", [toys.MIX, toys.LISTS], ids=["mix", "lists"])
+def test_an_operator_that_allocates_its_result_is_wrong(handler):
+    """An update would compute into memory that nothing captured reads."""
+    assert problems(handler) == [ALLOCATES]
+
+
+@pytest.mark.parametrize(
+    ("op", "param"),
+    [
+        pytest.param("nstest::single.out", "lens", id="out"),
+        pytest.param("nstest::attn.out", "lens", id="out-not-annotated"),
+        pytest.param("aten::add_.Tensor", "alpha", id="in-place"),
+        pytest.param("nstest::fill", "lens", id="returns-nothing"),
+        pytest.param("aten::_linalg_check_errors", "is_matrix", id="neither-writes-nor-returns"),
+    ],
+)
+def test_an_operator_that_allocates_nothing_fits(op, param):
+    """What the operator computes lies in its arguments, so an update reaches it."""
+    assert problems(UpdateParams(op, param)) == []
+
+
+def test_a_handler_that_prepares_its_capture_may_serve_any_operator():
+    """What a handler of one's own captures instead cannot be read from a schema."""
+    assert problems(Prepared("nstest::mix", "lens")) == []
+
+
 def test_wrong_handlers_raise_on_request():
     """All problems are raised at once, each with its operator."""
-    report = HandlerRegistry.of(UpdateParams("nstest::mix", ("a", "b"))).check()
+    report = HandlerRegistry.of(UpdateParams("nstest::fill", ("a", "b"))).check()
     assert not report.ok
     with pytest.raises(RegistryMismatch) as caught:
         report.raise_for_errors()
     assert len(caught.value.problems) == 2
-    assert all(problem.startswith("nstest::mix.default: ") for problem in caught.value.problems)
+    assert all(problem.startswith("nstest::fill.default: ") for problem in caught.value.problems)

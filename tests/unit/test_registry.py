@@ -9,8 +9,14 @@ import pytest
 import torch
 
 from npugraph_strategies import HandlerRegistry, OutVariant, UpdateParams
-from npugraph_strategies.errors import NotRegistered, RegistryConflict, UnknownOperator
-from npugraph_strategies.handlers import ATTENTION, FIA_V1, PAGED_ATTENTION
+from npugraph_strategies.errors import (
+    InvalidHandler,
+    NotRegistered,
+    RegistryConflict,
+    RegistryError,
+    UnknownOperator,
+)
+from npugraph_strategies.handlers import ATTENTION, FIA_V1, PAGED_ATTENTION, OpHandler
 from support import toys
 
 ROPE = UpdateParams("my::rope", "positions")
@@ -19,13 +25,46 @@ CONV = UpdateParams("my::conv", "starts")
 BOTH = UpdateParams(("my::rope", "my::conv"), "starts")
 
 
+HOOKS = [name for name, member in vars(OpHandler).items() if callable(member) and not name.startswith("_")]
+
+
 @attrs.frozen
-class Foreign:
-    """A handler of someone else's class, which spells its operators in its own way."""
+class Foreign(UpdateParams):
+    """A handler of someone else's class, which spells its names in its own way."""
 
     ops: tuple = ("my::rope",)
     params: tuple = ("positions",)
     rebind: tuple = ()
+
+
+class Hookless:
+    """What has the names of a handler, and none of its hooks."""
+
+    ops = ("my::rope",)
+    params = ("positions",)
+    rebind = ()
+
+
+class Own(Hookless):
+    """A handler that inherits nothing from the library."""
+
+    should_handle = prepare_capture = postprocess_result = record_wrap_kwarg = print
+    validate_update = update_args = prepare_update = print
+
+
+class WithoutRebind(Own):
+    """A handler that forgot one of its three tuples."""
+
+    rebind = property()
+
+
+class Unhashable(UpdateParams):
+    """A handler that compares in its own way, and so has no hash."""
+
+    def __eq__(self, other):
+        return self is other
+
+    __hash__ = None
 
 
 @pytest.mark.parametrize(
@@ -68,11 +107,67 @@ def test_a_conflict_between_spellings():
         HandlerRegistry.of(Foreign(), ROPE)
 
 
-@pytest.mark.parametrize("wrong", [ATTENTION, UpdateParams, "my::rope", torch.ops.aten.add], ids=repr)
-def test_what_is_no_handler(wrong):
-    """A registry, a class or an operator in place of a handler is refused, saying how registries are joined."""
-    with pytest.raises(TypeError, match=r"joined with \|"):
+NO_OPS = "whose ops is not a tuple of names: None"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        pytest.param(3, NO_OPS, id="int"),
+        pytest.param("my::rope", NO_OPS, id="name"),
+        pytest.param(torch.ops.aten.add, NO_OPS, id="packet"),
+        pytest.param(ATTENTION, "which is a registry: registries are joined with |", id="registry"),
+        pytest.param(UpdateParams, "which is a class: give an instance of it", id="class"),
+        pytest.param([ROPE, CONV], "which is a container: give handlers one by one", id="list"),
+        pytest.param((ROPE,), "which is a container: give handlers one by one", id="tuple"),
+        pytest.param(Foreign(ops="my::rope"), "whose ops is not a tuple of names: 'my::rope'", id="ops-string"),
+        pytest.param(Foreign(ops=["my::rope"]), "whose ops is not a tuple of names: ['my::rope']", id="ops-list"),
+        pytest.param(Foreign(ops=(3,)), "whose ops is not a tuple of names: (3,)", id="ops-of-ints"),
+        pytest.param(Foreign(ops=()), "which serves no operator", id="ops-empty"),
+        pytest.param(Foreign(params="lens"), "whose params is not a tuple of names: 'lens'", id="params-string"),
+        pytest.param(Foreign(rebind="table"), "whose rebind is not a tuple of names: 'table'", id="rebind-string"),
+        pytest.param(WithoutRebind(), "whose rebind is not a tuple of names: None", id="rebind-missing"),
+        pytest.param(
+            Hookless(),
+            f"which lacks {', '.join(HOOKS)}: subclass UpdateParams or OutVariant to inherit them",
+            id="hooks-missing",
+        ),
+        pytest.param(
+            Unhashable("my::rope", "lens"),
+            "which cannot be hashed (unhashable type: 'Unhashable'): handlers are values, make it frozen",
+            id="unhashable",
+        ),
+    ],
+)
+def test_what_is_no_handler(wrong, problem):
+    """What cannot serve as a handler is refused where the registry is built, with the reason."""
+    with pytest.raises(InvalidHandler) as caught:
         HandlerRegistry.of(ROPE, wrong)
+    assert str(caught.value) == f"a registry holds handlers; given {wrong!r}, {problem}"
+    assert isinstance(caught.value, RegistryError)
+    assert isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_a_handler_has_every_hook(hook):
+    """An object that lacks a single hook of the protocol is refused by that hook's name."""
+    lacking = type("Lacking", (Foreign,), {hook: None})()
+    with pytest.raises(InvalidHandler, match=f"which lacks {hook}: subclass"):
+        HandlerRegistry.of(lacking)
+
+
+def test_no_way_leads_around_the_refusal():
+    """The constructor and `override` refuse what `of` refuses."""
+    with pytest.raises(InvalidHandler):
+        HandlerRegistry((ROPE, Hookless()))
+    with pytest.raises(InvalidHandler):
+        HandlerRegistry.of(ROPE).override(Hookless())
+
+
+def test_a_handler_need_not_inherit():
+    """An object of any class that has the names and the hooks is a handler."""
+    own = Own()
+    assert HandlerRegistry.of(own)["my::rope.default"] is own
 
 
 def test_or_takes_registries_only():

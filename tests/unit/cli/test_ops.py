@@ -89,12 +89,19 @@ def test_operators_of_others(monkeypatch):
     del library
 
 
+def hook(*_):
+    """Stand for any hook: a catalogue calls none."""
+    raise AssertionError
+
+
 class Bare:
-    """A handler that declares names and nothing else."""
+    """A handler that has names and hooks, and no policies."""
 
     ops = ("cli_catalogue::bare.default",)
     params = ("lengths",)
     rebind = ()
+    should_handle = prepare_capture = postprocess_result = record_wrap_kwarg = hook
+    validate_update = update_args = prepare_update = hook
 
 
 def test_a_handler_without_a_policy():

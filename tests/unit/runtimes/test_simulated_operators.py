@@ -17,6 +17,7 @@ from npugraph_strategies.runtimes._simulated import Choices, SimulatedDevice, Si
 LIBRARY = torch.library.Library("simulated_test", "DEF")
 LIBRARY.define("silent.out(Tensor q, *, Tensor out) -> Tensor")  # writes `out`, and does not say so
 LIBRARY.define("need_get_workspace(Tensor q, int size) -> Tensor")
+LIBRARY.define("same_get_workspace(Tensor(a) q) -> Tensor(a)")
 LIBRARY.define("unknown(Tensor q) -> Tensor")
 
 
@@ -26,6 +27,7 @@ def _silent(q, *, out):
 
 LIBRARY.impl("silent.out", _silent, "CPU")
 LIBRARY.impl("need_get_workspace", lambda q, size: torch.full((size,), 7.0), "CPU")  # noqa: ARG005
+LIBRARY.impl("same_get_workspace", lambda q: q[:1], "CPU")
 LIBRARY.impl("unknown", lambda q: q[: int(q.sum().item())].clone(), "CPU")
 torch.library.register_fake("simulated_test::silent.out", lambda q, *, out: out, lib=LIBRARY)  # noqa: ARG005
 
@@ -262,12 +264,26 @@ def test_an_out_that_is_not_annotated_is_a_task():
 
 
 def test_helpers_run_at_capture_and_their_outputs_are_the_graph_s():
-    """Operators that must return real values do, and are no tasks."""
+    """Operators that must return real tensors do, and are no tasks; what the tensors hold is not to be read."""
     runtime, q = SimulatedRuntime(), torch.ones(2)
     graph, workspace = captured(lambda: torch.ops.simulated_test.need_get_workspace(q, 4), runtime)
-    assert workspace.tolist() == [7] * 4
+    assert workspace.shape == (4,)
+    assert workspace.isnan().all()
     assert graph.task_count == 0
     assert runtime.in_pool(graph, workspace)
+    workspace.fill_(1)
+    graph.replay()
+    assert workspace.tolist() == [1] * 4
+
+
+def test_what_a_helper_is_given_stays_the_caller_s():
+    """A helper that returns its argument makes nothing, so nothing is poisoned and the graph owns nothing."""
+    runtime, q = SimulatedRuntime(), torch.ones(2)
+    graph, same = captured(lambda: torch.ops.simulated_test.same_get_workspace(q), runtime)
+    assert q.tolist() == [1, 1]
+    assert graph.task_count == 0
+    assert same.data_ptr() == q.data_ptr()
+    assert not runtime.in_pool(graph, same)
 
 
 def test_which_helpers_run_is_a_choice():
