@@ -23,7 +23,12 @@ Status = Literal["ok", "not installed", "wrong"]
 
 @attrs.frozen
 class Finding:
-    """What was found about one operator of one handler."""
+    """What was found about one operator of one handler.
+
+    >>> from npugraph_strategies import HandlerRegistry, UpdateParams
+    >>> HandlerRegistry.of(UpdateParams("aten::add.out", "alpha")).check().findings
+    (Finding(op='aten::add.out', status='ok', problem=''),)
+    """
 
     op: str
     status: Status
@@ -35,7 +40,7 @@ class CheckReport:
     """All findings of `HandlerRegistry.check`.
 
     >>> from npugraph_strategies import HandlerRegistry, UpdateParams
-    >>> report = HandlerRegistry.of(UpdateParams("aten::add.Tensor", "alpa")).check()
+    >>> report = HandlerRegistry.of(UpdateParams("aten::add.out", "alpa")).check()
     >>> report.ok, report.wrong[0].problem
     (False, "no argument 'alpa' (did you mean 'alpha'?)")
     """

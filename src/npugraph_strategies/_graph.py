@@ -52,7 +52,18 @@ class State(enum.Enum):
 
 @attrs.frozen
 class MemoryReport:
-    """What a graph's records hold or use, in bytes (each storage counted once)."""
+    """What a graph's records hold or use, in bytes (each storage counted once).
+
+    >>> import torch
+    >>> from npugraph_strategies import GraphCaptureSession, HandlerRegistry, UpdateParams
+    >>> from npugraph_strategies.runtimes import SimulatedRuntime
+    >>> registry = HandlerRegistry.of(UpdateParams("aten::add.out", "alpha"))
+    >>> x, out = torch.ones(2), torch.empty(2)
+    >>> with GraphCaptureSession(registry, runtime=SimulatedRuntime()).capture() as graph:
+    ...     _ = torch.add(x, x, out=out)
+    >>> graph.memory_report()
+    MemoryReport(held=0, operands=16)
+    """
 
     held: int
     operands: int
@@ -63,6 +74,18 @@ class CapturedGraph:
     """What one capture produced. Made by `GraphCaptureSession.capture` or `attach`.
 
     All calls are safe from any thread; they return None and do not wait for the device.
+
+    >>> import torch
+    >>> from npugraph_strategies import GraphCaptureSession, HandlerRegistry, UpdateParams
+    >>> from npugraph_strategies.runtimes import SimulatedRuntime
+    >>> registry = HandlerRegistry.of(UpdateParams("aten::add.out", "alpha"))
+    >>> x, out = torch.ones(2), torch.empty(2)
+    >>> with GraphCaptureSession(registry, runtime=SimulatedRuntime()).capture() as graph:
+    ...     _ = torch.add(x, x, alpha=1, out=out)
+    >>> graph.update({"alpha": 4})
+    >>> graph.replay()
+    >>> out
+    tensor([5., 5.])
     """
 
     def __init__(
@@ -232,7 +255,7 @@ class CapturedGraph:
     def close(self) -> None:
         """Wait for the last replay of this graph, then give back what it holds. Closing twice is allowed.
 
-        When that fails, the error is raised and the graph is not closed: `close` can be tried again. Raises
+        When that fails, the error is raised, and nothing but another `close` is accepted. Raises
         `GraphInCapture` inside a capture, which a wait on the host would break.
         """
         if self._state is State.CLOSED:
@@ -241,8 +264,12 @@ class CapturedGraph:
             if self._state is State.CAPTURING:
                 raise GraphNotReady(self._name, self._state.value)
             self._refuse_inside_capture()
-            if self._device is not None:
-                self._device.close()
+            try:
+                if self._device is not None:
+                    self._device.close()
+            except BaseException as error:
+                self._state, self._reason = State.INVALIDATED, f"closing it failed: {error}"
+                raise
             self._state, self._device, self._operands = State.CLOSED, None, ()
             self._planner.forget()
             for state in self._states:

@@ -75,7 +75,14 @@ class WorkspacePolicy(Protocol):
 
 @attrs.frozen
 class NoWorkspace:
-    """The operator takes no workspace from outside."""
+    """The operator takes no workspace from outside.
+
+    >>> import torch
+    >>> from npugraph_strategies import OpCall
+    >>> call = OpCall.bind("aten::add.Tensor", (torch.ones(2), 1))
+    >>> NoWorkspace().at_capture(call) is call
+    True
+    """
 
     @property
     def helper(self) -> None:
@@ -136,6 +143,17 @@ class GrowingWorkspace(MaxWorkspace):
     For helpers that answer for *these* lengths, whose answers need not grow with them. A new workspace has at least
     twice the old size, so that the sizes of all that a graph went through add up to less than the current one's.
     With ``grow=False`` a value that needs more than was captured is refused with `WorkspaceTooSmall`.
+
+    >>> import torch
+    >>> from npugraph_strategies import OpCall, reference
+    >>> reference.install()
+    >>> query, cache, table = torch.ones(1, 1, 4), torch.ones(64, 8, 1, 4), torch.arange(64).view(1, 64).int()
+    >>> arguments = (query, cache, cache, 1, 1, 1.0, table, torch.tensor([1]).int(), query)
+    >>> policy = GrowingWorkspace("atb::_npu_paged_attention_get_workspace")
+    >>> small = policy.at_capture(OpCall.bind("atb::_npu_paged_attention", arguments))
+    >>> large = policy.at_update(small.replace(context_lens=torch.tensor([512]).int()))
+    >>> large.arguments["workspace"].nbytes >= 2 * small.arguments["workspace"].nbytes
+    True
     """
 
     grow: bool = True

@@ -157,6 +157,17 @@ class PagedLengths:
     `sequences` names the argument that has one row per sequence; the block table may have more rows, which are
     padding. The block size is read from the cache: dimension 1 of ``[blocks, block_size, heads, size]``, or dimension 2
     when the last dimension is not the query's (the fractal form ``[blocks, heads * size / 16, block_size, 16]``).
+
+    >>> import torch
+    >>> from npugraph_strategies import OpCall, reference
+    >>> reference.install()
+    >>> query, cache, table = torch.ones(1, 1, 4), torch.ones(2, 8, 1, 4), torch.tensor([[0, 1]]).int()
+    >>> arguments = (query, cache, cache, 1, 1, 1.0, table, torch.tensor([17]).int(), query)
+    >>> rule = PagedLengths("context_lens", "block_table", cache="key_cache", query="query", sequences="query")
+    >>> rule.check(OpCall.bind("atb::_npu_paged_attention", arguments))
+    Traceback (most recent call last):
+        ...
+    npugraph_strategies.errors.InvalidValue: ...context_lens must be lengths of at most 16...given [17]
     """
 
     lengths: str
@@ -183,7 +194,19 @@ class PagedLengths:
 
 @attrs.frozen
 class TokensPerSequence:
-    """Numbers of query tokens per sequence that add up to the tokens captured; None means one each."""
+    """Numbers of query tokens per sequence that add up to the tokens captured; None means one each.
+
+    >>> import torch
+    >>> from npugraph_strategies import OpCall, reference
+    >>> reference.install()
+    >>> tokens, cache, table = torch.ones(3, 1, 4), torch.ones(2, 8, 1, 4), torch.tensor([[0], [1]]).int()
+    >>> arguments = (tokens, tokens, cache, cache, table, [4, 5], 1, 1.0, 1)
+    >>> call = OpCall.bind("atb::npu_multi_head_latent_attention", arguments, {"qseqlen": [1, 1]})
+    >>> TokensPerSequence("qseqlen", tokens="q_nope", block_table="block_tables").check(call)
+    Traceback (most recent call last):
+        ...
+    npugraph_strategies.errors.InvalidValue: ...qseqlen must be lengths that add up to the 3 tokens...given [1, 1]
+    """
 
     lengths: str
     tokens: str

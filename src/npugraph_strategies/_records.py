@@ -48,7 +48,19 @@ class Task:
 @final
 @attrs.frozen(eq=False, repr=False)
 class Record:
-    """One captured call that updates can reach: a read-only view. Made by a capture."""
+    """One captured call that updates can reach: a read-only view. Made by a capture.
+
+    >>> import torch
+    >>> from npugraph_strategies import GraphCaptureSession, HandlerRegistry, UpdateParams
+    >>> from npugraph_strategies.runtimes import SimulatedRuntime
+    >>> registry = HandlerRegistry.of(UpdateParams("aten::add.out", "alpha"))
+    >>> x, out = torch.ones(2), torch.empty(2)
+    >>> with GraphCaptureSession(registry, runtime=SimulatedRuntime()).capture(label=lambda call: "sum") as graph:
+    ...     _ = torch.add(x, x, out=out)
+    >>> record = graph.records[0]
+    >>> record, dict(record.values)
+    (<Record 0 'sum#0' aten::add.out>, {'alpha': 1})
+    """
 
     _state: RecordState
 

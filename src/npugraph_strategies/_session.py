@@ -47,6 +47,18 @@ class GraphCaptureSession:
     `registry` says which operators are recorded and how; `runtime` is the device; `order` is what `step` does
     first; `validation` is what happens to values that the operator would reject: ``"error"``, ``"warn"`` or
     ``"off"``. A session is a value: make as many as there are models, they never see each other.
+
+    >>> import torch
+    >>> from npugraph_strategies import reference
+    >>> from npugraph_strategies.handlers import BUILTIN
+    >>> from npugraph_strategies.runtimes import SimulatedRuntime
+    >>> reference.install()
+    >>> query, key, value = torch.zeros(1, 1, 2), torch.zeros(1, 8, 2), torch.arange(16.0).view(1, 8, 2)
+    >>> with GraphCaptureSession(BUILTIN, runtime=SimulatedRuntime()).capture() as graph:
+    ...     out, _ = torch.ops.npu.npu_fused_infer_attention_score(query, key, value, actual_seq_lengths_kv=[1])
+    >>> graph.step({"actual_seq_lengths_kv": [3]})
+    >>> torch.allclose(out, value[:, :3].mean(1))  # a query of zeros attends to all values alike
+    True
     """
 
     registry: HandlerRegistry = attrs.field(validator=attrs.validators.instance_of(HandlerRegistry))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,18 @@ def modules_with_examples():
         for path in sorted(SOURCE.rglob("*.py"))
         if ">>> " in path.read_text(encoding="utf-8")
     ]
+
+
+def public_objects():
+    """Return the public classes and functions that someone calls: neither protocols nor errors."""
+    found = {
+        name: value
+        for module in map(importlib.import_module, generated.PUBLIC)
+        for name, value in vars(module).items()
+        if name in module.__all__ and (inspect.isclass(value) or inspect.isroutine(value))
+    }
+    kept = (name for name, value in found.items() if not getattr(value, "_is_protocol", False))
+    return {name: found[name] for name in sorted(kept) if name not in {*errors.__all__, "NpuRuntime"}}
 
 
 def shell_lines(page):
@@ -137,3 +150,9 @@ def test_docstring_examples_run(name):
     failed, tried = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)
     assert tried
     assert not failed
+
+
+@pytest.mark.parametrize("name", public_objects())
+def test_every_public_object_has_an_example(name):
+    """The docstring of what one calls shows a call; the test above runs it."""
+    assert ">>> " in public_objects()[name].__doc__

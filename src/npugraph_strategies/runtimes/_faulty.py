@@ -23,7 +23,13 @@ T = TypeVar("T")
 @final
 @attrs.frozen
 class InjectedFault(RuntimeError):
-    """What `FaultyRuntime` raises: a RuntimeError, as a device's would be, and no error of this package."""
+    """What `FaultyRuntime` raises: a RuntimeError, as a device's would be, and no error of this package.
+
+    >>> raise InjectedFault("event.record", 3)
+    Traceback (most recent call last):
+        ...
+    npugraph_strategies.runtimes._faulty.InjectedFault: injected fault at event.record (number 3)
+    """
 
     primitive: str
     index: int

@@ -24,7 +24,12 @@ T = TypeVar("T")
 @final
 @attrs.frozen
 class Primitive:
-    """One call that reached the device."""
+    """One call that reached the device.
+
+    >>> primitive = Primitive("event.record", "ready", stream_id=2, start_ns=0, duration_ns=100, error=None)
+    >>> primitive.row
+    'stream 2'
+    """
 
     name: str
     """What was called, such as ``"event.record"`` or ``"task_update_begin"``."""

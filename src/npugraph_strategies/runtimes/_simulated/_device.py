@@ -78,6 +78,13 @@ class SimulatedDevice:
 
     `seed` fixes the order in which streams run; with `lazy` work is left undone at each primitive (a seeded number of
     steps is taken), so read results after `synchronize` only. Runtimes on one device share its limits and its lock.
+
+    >>> from npugraph_strategies.runtimes import SimulatedRuntime
+    >>> device = SimulatedDevice(limits=Limits(events=8))
+    >>> ours, theirs = SimulatedRuntime(device), SimulatedRuntime(device)
+    >>> events = ours.new_event("ours"), theirs.new_event("theirs")
+    >>> device.events.in_use
+    2
     """
 
     def __init__(

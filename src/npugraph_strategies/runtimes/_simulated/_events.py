@@ -51,7 +51,15 @@ class SimulatedEvent:
 
 @final
 class StreamEvent:
-    """An ordinary event: `wait` waits for the last `record` before it, inside one capture or outside any."""
+    """An ordinary event: `wait` waits for the last `record` before it, inside one capture or outside any.
+
+    >>> from npugraph_strategies.runtimes import SimulatedDevice
+    >>> device = SimulatedDevice()
+    >>> first, second, event = device.new_stream(), device.new_stream(), StreamEvent(device, "halfway")
+    >>> event.record(first)
+    >>> event.wait(second)  # what comes later on the second stream runs after what came before on the first
+    >>> device.synchronize(None)
+    """
 
     def __init__(self, device: SimulatedDevice, label: str = "") -> None:
         with device.lock:
