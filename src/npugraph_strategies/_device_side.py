@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DeviceSide"]
 
+_MOST_OLD_GATES = 64
+
 
 class DeviceSide:
     """The device's part of a captured graph: its signals, its order, its replays.
@@ -41,7 +43,7 @@ class DeviceSide:
         self._fence = self._new_fence()
         self._fenced = False  # the fence is recorded behind the last replay, and not yet waited for
         self._gate: RuntimeEvent | None = None  # recorded behind late patches, and not yet waited for
-        self._spare_gates: list[RuntimeEvent] = []
+        self._old_gates: list[RuntimeEvent] = []  # the device may still use them
         self._waiting = False  # a replay was launched whose records are not all signalled
         self._ahead = False  # the update stream has patches that no replay waits for
         self._streams: dict[int, RuntimeStream] = {}  # where replays may still run
@@ -102,7 +104,7 @@ class DeviceSide:
         if self._gate is not None:
             self._gate.wait(stream)
             self._gate.reset(stream)
-            self._spare_gates.append(self._gate)
+            self._old_gates.append(self._gate)
             self._gate = None
 
     def abandon(self) -> None:
@@ -196,17 +198,19 @@ class DeviceSide:
     def _set_gate(self, stream: RuntimeStream) -> None:
         """Let the next replay wait for the patches just issued, because a signal ahead of them would let it pass.
 
-        A gate that no replay has waited for is consumed here and replaced by another: recorded twice, it would open
-        at the first record already.
+        Every gate is a new event. Recorded twice, it would open at the first record already, and waited for on two
+        streams, either wait could take the other's record. Old ones are dropped when the host knows that they are
+        done with, which it has to wait for once in a long while.
         """
         try:
-            gate = self._spare_gates.pop() if self._spare_gates else self._runtime.new_event(f"{self._name}: gate")
+            if len(self._old_gates) >= _MOST_OLD_GATES:
+                self._runtime.synchronize(stream)
+                self._wait_for_replays()
+                self._old_gates.clear()
             if self._gate is not None:
-                self._gate.wait(stream)
-                self._gate.reset(stream)
-                self._spare_gates.append(self._gate)
-            self._gate = gate
-            gate.record(stream)
+                self._old_gates.append(self._gate)
+            self._gate = self._runtime.new_event(f"{self._name}: late patches")
+            self._gate.record(stream)
         except BaseException:
             self._doubtful = True
             raise
@@ -223,7 +227,7 @@ class DeviceSide:
         self._wait_for_replays()
         self._signal_all(stream)
         self._fence, self._fenced, self._waiting = self._new_fence(), False, False
-        self._gate, self._spare_gates = None, []
+        self._gate, self._old_gates = None, []
         self._doubtful = False
 
     def _signal_all(self, stream: RuntimeStream) -> None:
@@ -240,10 +244,7 @@ class DeviceSide:
     # -- end ---------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Wait on the host for this graph's replays and patches, then give it back, unless it is the caller's own.
-
-        When the wait fails, the graph is poisoned, and closing can be tried again.
-        """
+        """Wait on the host for this graph's replays and patches, then give it back, unless it is the caller's own."""
         try:
             if self._waiting or self._doubtful:
                 for task in self.tasks:
@@ -253,7 +254,6 @@ class DeviceSide:
                 self._runtime.synchronize(self._runtime.update_stream())
             if self._owned:
                 self._graph.reset()
-        except BaseException as error:
+        except BaseException:
             self._doubtful = True
-            self.poison = f"closing failed: {error}"
             raise

@@ -27,6 +27,7 @@ class Program:
         self.base = self.runtime.count
         self.runtime.fail_at = None if fail_at is None else self.base + fail_at
         self.graph = None
+        self.closing = False
 
     def capture(self):
         with self.session.capture() as graph:
@@ -40,6 +41,7 @@ class Program:
         self.graph.update({"lens": [5]})
         self.graph.replay()
         self.graph.step({"lens": [4]})
+        self.closing = True
         self.graph.close()
 
 
@@ -84,7 +86,11 @@ def _fails_and_recovers(fail_at, **options) -> None:
     assert _get_current_dispatch_mode_stack() == []
     assert not runtime.is_capturing()
 
-    if program.graph is not None and not program.graph.closed:
+    if program.closing:
+        with pytest.raises(errors.GraphInvalidated, match="closing it failed"):
+            program.graph.replay()
+        program.graph.close()
+    elif program.graph is not None:
         _heals(program)
     program.bystander.step({"lens": [6]})
     runtime.synchronize()

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from npugraph_strategies import KEEP, ReplayThenUpdate, UpdateThenReplay, each
-from npugraph_strategies.runtimes import RecordingRuntime, SimulatedDevice, SimulatedRuntime
+from npugraph_strategies.runtimes import Choices, RecordingRuntime, SimulatedDevice, SimulatedRuntime
 from support.story import attn, story_session
 
 ORDERS = st.sampled_from([UpdateThenReplay(), ReplayThenUpdate()])
@@ -56,7 +56,7 @@ class Counter:
     orders=st.lists(ORDERS, min_size=3, max_size=3),
     actions=ACTIONS,
     seed=st.integers(0, 2**20),
-    lazy=st.booleans(),
+    lazy=st.sampled_from([None, 0, 1, 3]),
     shared=st.booleans(),
 )
 @example(
@@ -75,7 +75,8 @@ class Counter:
 )
 def test_graphs_on_one_device_never_see_stale_values(orders, actions, seed, lazy, shared) -> None:
     """Several graphs, on one replay stream or several, each end with the history of their own values."""
-    runtime = SimulatedRuntime(SimulatedDevice(seed=seed, lazy=lazy))
+    choices = Choices(most_lazy_steps=lazy or 0)
+    runtime = SimulatedRuntime(SimulatedDevice(seed=seed, lazy=lazy is not None, choices=choices))
     graphs = [Counter(story_session(runtime, order=order), n + 1) for n, order in enumerate(orders)]
     streams = [runtime.new_stream() for _ in graphs]
     for which, action, value in actions:
