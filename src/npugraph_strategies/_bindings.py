@@ -82,7 +82,7 @@ class WatchedModule:
         """Note where every parameter and buffer is, shared ones under each of their names."""
         name = type(module).__name__
         bindings = {
-            argument: Binding.of(tensor, record="watch", op=name, argument=argument)
+            argument: Binding.of(tensor, record="", op=name, argument=argument)
             for argument, tensor in _tensors_of(module)
         }
         return cls(name, bindings, weakref.ref(module))

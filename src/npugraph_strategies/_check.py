@@ -81,23 +81,30 @@ _HOOKS = (
 
 def handler_problem(handler: Any) -> str | None:
     """Return why an object cannot be a handler, or None. Asked once, when a registry is built."""
+    return next(_no_handler(handler), None)
+
+
+def _no_handler(handler: Any) -> Iterator[str]:
+    """Yield what keeps an object from being a handler, the most telling first."""
     if isinstance(handler, type):
-        return "which is a class: give an instance of it"
+        yield "which is a class: give an instance of it"
     if isinstance(handler, (list, tuple, set, dict)):
-        return "which is a container: give handlers one by one"
+        yield "which is a container: give handlers one by one"
     for name in ("ops", "params", "rebind"):
         names = getattr(handler, name, None)
-        if not isinstance(names, tuple) or not all(isinstance(n, (str, *OP_TYPES)) for n in names):
-            return f"whose {name} is not a tuple of names: {names!r}"
+        if names is None:
+            yield f"which has no {name}"
+        elif not isinstance(names, tuple) or not all(isinstance(n, (str, *OP_TYPES)) for n in names):
+            yield f"whose {name} is not a tuple of names: {names!r}"
     missing = [hook for hook in _HOOKS if not callable(getattr(handler, hook, None))]
-    if not handler.ops or missing:
-        lacking = f"lacks {', '.join(missing)}: subclass UpdateParams or OutVariant to inherit them"
-        return f"which {lacking if missing else 'serves no operator'}"
+    if missing:
+        yield f"which lacks {', '.join(missing)}: subclass UpdateParams or OutVariant to inherit them"
+    if not handler.ops:
+        yield "which serves no operator"
     try:
         hash(handler)
     except TypeError as error:
-        return f"which cannot be hashed ({error}): handlers are values, make it frozen"
-    return None
+        yield f"which cannot be hashed ({error}): handlers are values, make it frozen"
 
 
 def check_handler_schema(handler: OpHandler) -> Iterator[Finding]:
@@ -148,7 +155,7 @@ def _allocation_problems(signature: Signature) -> Iterator[str]:
     Some out overloads carry no alias annotation; they are known by their name.
     """
     writes = any(argument.written for argument in signature.arguments.values())
-    if signature.returns_tensors and not writes and "out" not in signature.op.rpartition(".")[2]:
+    if signature.allocates and not writes and "out" not in signature.op.rpartition(".")[2]:
         yield "it allocates its result, which an update cannot reach; use OutVariant with an overload that takes it"
 
 

@@ -96,7 +96,7 @@ class DeviceSide:
         except BaseException as error:
             if self.tasks:
                 self._doubtful = True
-                self._fail(f"a launch failed: {error}")
+                self._fail(f"a launch failed: {error}", error)
             raise
 
     def _pass_gate(self, stream: RuntimeStream) -> None:
@@ -112,11 +112,13 @@ class DeviceSide:
         if self._waiting:
             self._fail("a replay was launched without its update")
 
-    def _fail(self, reason: str) -> None:
+    def _fail(self, reason: str, error: BaseException | None = None) -> None:
         """Poison the graph, and give a replay that still waits the signals that are missing."""
         self.poison = reason
         if not self._waiting:
             return
+        if error is not None:
+            add_note(error, f"a replay of {self._name} was launched that got no update; it computes garbage")
         stream = self._runtime.update_stream()
         try:
             for task in self.tasks:
@@ -137,14 +139,11 @@ class DeviceSide:
     def apply(self, plan: list[Planned]) -> None:
         """Patch and signal every record. When it fails, the graph is poisoned and nothing is left open."""
         stream = self._runtime.update_stream()
-        waited_for = self._waiting
         try:
             with self._runtime.stream(stream):
                 self._apply(plan, stream)
         except BaseException as error:
-            self._fail(f"an update failed: {error}")
-            if waited_for:
-                add_note(error, f"the replay of {self._name} that waited for this update computes garbage")
+            self._fail(f"an update failed: {error}", error)
             raise
         for planned in plan:
             if planned.changed:

@@ -1,6 +1,7 @@
 """Captured graphs: updated, replayed, closed.
 
-Nothing here waits on the host but `close`, and the healing of a graph whose device state is in doubt.
+Nothing here waits on the host but `close`, the healing of a graph whose device state is in doubt, and once in 64
+times an update of records that were updated already and not replayed since.
 """
 
 from __future__ import annotations
@@ -268,7 +269,7 @@ class CapturedGraph:
                 if self._device is not None:
                     self._device.close()
             except BaseException as error:
-                self._state, self._reason = State.INVALIDATED, f"closing it failed: {error}"
+                self._state, self._reason = State.INVALIDATED, f"closing it failed, which can be tried again: {error}"
                 raise
             self._state, self._device, self._operands = State.CLOSED, None, ()
             self._planner.forget()

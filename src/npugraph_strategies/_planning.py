@@ -10,6 +10,7 @@ from torch import Tensor
 
 from npugraph_strategies._bindings import Binding
 from npugraph_strategies._containers import leaves
+from npugraph_strategies._handlers import DeclaredHandler
 from npugraph_strategies._pairing import add_note
 from npugraph_strategies._values import as_given, host_value, same_value
 from npugraph_strategies.errors import InvalidValue, UpdateError
@@ -45,7 +46,7 @@ class Planner:
         self._name = name
         self._runtime = runtime
         self._validation = validation
-        self._made: dict[Any, Tensor] = {}
+        self._workspaces: dict[Any, Tensor] = {}
 
     def plan(self, tasks: tuple[Task, ...], routed: Routed, *, force: bool) -> list[Planned]:
         """Return what to do to each record; with `force` every record is issued anew, changed or not.
@@ -62,8 +63,8 @@ class Planner:
         return plan
 
     def forget(self) -> None:
-        """Let go of what handlers made."""
-        self._made.clear()
+        """Let go of the workspaces that handlers made."""
+        self._workspaces.clear()
 
     def _plan(self, task: Task, given: Mapping[str, Any], *, force: bool) -> Planned:
         record = task.record
@@ -78,7 +79,7 @@ class Planner:
         self._validate(record, {**host, **rebinds})
         kept = {n: handler.record_wrap_kwarg(call, n, v, self._runtime) for n, v in rebinds.items()}
         new = handler.prepare_update(handler.update_args(call, {**host, **kept}), self._runtime)
-        new, resources = self._share(record, new, {*host, *kept})
+        new, resources = self._made_for(record, new, {*host, *kept})
         return Planned(task, new, True, bindings, resources)
 
     def _validate(self, record: RecordState, values: Mapping[str, Any]) -> None:
@@ -93,26 +94,29 @@ class Planner:
             # Six frames up: _plan, plan, the graph's _plan, update or step, and their caller.
             warnings.warn(f"{error} (record {record.label!r} of {self._name})", stacklevel=6)
 
-    def _share(self, record: RecordState, new: OpCall, given: set[str]) -> tuple[OpCall, list[Tensor]]:
-        """Return the call and what the handler made for it (a larger workspace), one for all that can share it.
+    def _made_for(self, record: RecordState, new: OpCall, given: set[str]) -> tuple[OpCall, list[Tensor]]:
+        """Return the call and the tensors that the handler made for it, which the graph has to keep.
 
-        Records of one handler that were captured on one stream run one after the other, so the largest serves all.
+        A workspace holds nothing between calls, and records of one handler that were captured on one stream run one
+        after the other: the largest workspace made so far serves all of them.
         """
         before = {id(tensor) for _, tensor in record.call.tensors()}
-        resources = []
-        for name, tensor in new.tensors():
-            if name in given or id(tensor) in before:
-                continue
-            key = (record.handler, name, record.stream_id, tensor.dtype, tensor.device)
-            shared = self._made.get(key)
-            if shared is None or shared.nbytes < tensor.nbytes:
-                self._made[key] = shared = tensor
-            elif new.arguments[name] is tensor:
-                new = new.replace(**{name: shared})
+        made = {name: tensor for name, tensor in new.tensors() if name not in given and id(tensor) not in before}
+        for name in _workspaces(record) & set(made):
+            key = (record.handler, name, record.stream_id, made[name].dtype, made[name].device)
+            shared = self._workspaces.get(key)
+            if shared is None or shared.nbytes < made[name].nbytes:
+                self._workspaces[key] = made[name]
             else:
-                shared = tensor  # inside a list of tensors: left as the handler made it
-            resources.append(shared)
-        return new, resources
+                made[name] = shared
+                new = new.replace(**{name: shared})
+        kept = [tensor for name, tensor in new.tensors() if name in made]
+        return new, kept
+
+
+def _workspaces(record: RecordState) -> set[str]:
+    """Return the arguments that are workspaces."""
+    return set(record.handler.workspace.names) if isinstance(record.handler, DeclaredHandler) else set()
 
 
 def _bind(record: RecordState, name: str, value: Any) -> Iterator[Binding]:

@@ -107,7 +107,11 @@ def route(records: Sequence[Record], values: Values, rest: Rest) -> Routed:
 
 
 def _broadcast(records: Sequence[Record], values: Mapping[str, Any]) -> list[Mapping[str, Any] | Keep]:
-    where = "any record of this graph" if records else "this graph, which has no records"
+    where = (
+        "any record of this graph"
+        if records
+        else "this graph: no captured operator has a handler in the session's registry"
+    )
     _declared_by_any(records, values, where)
     return [{n: v for n, v in values.items() if n in updatable(record.handler)} for record in records]
 

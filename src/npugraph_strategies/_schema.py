@@ -68,7 +68,7 @@ class Signature:
 
     op: str
     arguments: dict[str, Argument]
-    returns_tensors: bool
+    allocates: bool
     positional: tuple[Argument, ...] = attrs.field(init=False)
     keyword: tuple[Argument, ...] = attrs.field(init=False)
     defaults: dict[str, Any] = attrs.field(init=False)
@@ -109,7 +109,5 @@ def signature_of(op: OpOverload) -> Signature:
         )
         for a in schema.arguments
     }
-    returns = any("Tensor" in str(value.type) for value in schema.returns)
-    return Signature(
-        op=f"{schema.name}.{schema.overload_name or 'default'}", arguments=arguments, returns_tensors=returns
-    )
+    allocates = any("Tensor" in str(value.type) and value.alias_info is None for value in schema.returns)
+    return Signature(op=f"{schema.name}.{schema.overload_name or 'default'}", arguments=arguments, allocates=allocates)

@@ -494,9 +494,10 @@ class BrokenOrder(GraphStateError):
 
     def __str__(self) -> str:
         """Return the sentence."""
+        garbage = ". The replay was launched without its update and computes garbage" * (self.called == ("replay",))
         return (
-            f"{self.order} must call update() and replay() once each in its run(); it called {_listed(self.called)}. "
-            f"A replay that was launched without its update has computed garbage"
+            f"{self.order} must call update() and replay() once each in its run(); "
+            f"it called {_listed(self.called)}{garbage}"
         )
 
 

@@ -236,7 +236,7 @@ def test_an_unhandled_graph_replays_freely(order) -> None:
     graph.update({})
     graph.step({})
     assert torch.equal(out, Q * 3)
-    with pytest.raises(errors.UnknownParameter, match="no records"):
+    with pytest.raises(errors.UnknownParameter, match="no captured operator has a handler"):
         graph.update({"lens": [1]})
 
 
@@ -608,6 +608,33 @@ def test_records_share_a_workspace_that_grows() -> None:
     assert len({id(r.arguments["workspace"]) for r in graph.records}) == 1
     graph.step({"context_lens": [7, 8]})
     assert graph.memory_report().held == held
+
+
+def test_what_a_handler_makes_for_one_record_is_not_given_to_another() -> None:
+    """Only workspaces are shared: other tensors that a handler makes for an update stay with their record."""
+
+    class Tabled(type(ATTN)):
+        def prepare_update(self, call, runtime):  # noqa: ARG002 - a hook
+            return call.replace(table=torch.full((2,), float(sum(call.arguments["lens"]))))
+
+    handler = Tabled(ATTN.variants, ATTN.params, outputs=ATTN.outputs)
+    graph, out = captured(GraphCaptureSession(HandlerRegistry.of(handler), runtime=SimulatedRuntime()), a=[0], b=[0])
+    for values in ([2, 3], [4, 1]):
+        graph.step(each([{"lens": [value]} for value in values]))
+        assert [out[n][0].item() for n in "ab"] == [12 * value for value in values]
+
+
+def test_a_launch_that_fails_halfway_says_that_its_result_is_garbage() -> None:
+    """In replay-then-update order the error of a failed fence tells that the replay computes garbage."""
+    faulty = FaultyRuntime(SimulatedRuntime(), fail_at=None, names=["event.record"])
+    graph, out = captured(story_session(faulty, order=ReplayThenUpdate()), a=[1])
+    faulty.fail_at = 0
+    with pytest.raises(InjectedFault) as caught:
+        graph.step({"lens": [5]})
+    if hasattr(caught.value, "__notes__"):
+        assert "computes garbage" in caught.value.__notes__[0]
+    graph.step({"lens": [6]})
+    assert torch.equal(out["a"], Q + 60)
 
 
 def test_a_pool_can_be_shared() -> None:

@@ -85,7 +85,7 @@ def test_an_empty_mapping():
 def test_no_records():
     """A graph without records takes an empty update and no other."""
     assert route([], {}, None) == []
-    with pytest.raises(UnknownParameter, match="which has no records"):
+    with pytest.raises(UnknownParameter, match="no captured operator has a handler"):
         route([], {"lens": [3]}, KEEP)
 
 
