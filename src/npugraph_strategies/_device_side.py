@@ -62,11 +62,6 @@ class DeviceSide:
         """Tell whether a replay launched now could run past some record without waiting."""
         return any(task.record.armed for task in self.tasks)
 
-    @property
-    def waiting(self) -> bool:
-        """Tell whether a replay is launched that waits for an update."""
-        return self._waiting
-
     def refuse_shared_stream(self) -> None:
         """Raise when the current stream, which replays, is the update stream."""
         if not self.tasks:

@@ -26,6 +26,7 @@ from npugraph_strategies.runtimes import (
     Choices,
     FaultyRuntime,
     InjectedFault,
+    Limits,
     RecordingRuntime,
     SimulatedDevice,
     SimulatedRuntime,
@@ -635,6 +636,37 @@ def test_a_launch_that_fails_halfway_says_that_its_result_is_garbage() -> None:
         assert "computes garbage" in caught.value.__notes__[0]
     graph.step({"lens": [6]})
     assert torch.equal(out["a"], Q + 60)
+
+
+@ORDERS
+def test_many_updates_without_a_replay_hold_few_events(order) -> None:
+    """Updating again and again before a replay stays right, and the number of events bounded."""
+    runtime = SimulatedRuntime(SimulatedDevice(lazy=True, limits=Limits(events=80)))
+    graph, out = captured(story_session(runtime, order=order), a=[1])
+    for value in range(200):
+        graph.update({"lens": [value]})
+        if value % 50 == 0:
+            graph.replay()
+            graph.update({"lens": [value]})
+    graph.replay()
+    runtime.synchronize()
+    assert torch.equal(out["a"], Q + 1990)
+
+
+def test_a_device_that_fails_again_while_cleaning_up_can_still_be_healed() -> None:
+    """When the signals that would free a waiting replay fail too, the first error is seen and an update heals."""
+    inner = FaultyRuntime(SimulatedRuntime(), fail_at=None, names=["event.record"])
+    outer = FaultyRuntime(inner, fail_at=None, names=["task_update_begin"])
+    graph, out = captured(story_session(outer, order=ReplayThenUpdate()), a=[1])
+    graph.step({"lens": [2]})
+    outer.fail_at, inner.fail_at = outer.count, inner.count + 1  # the fence is recorded, the signal is not
+    with pytest.raises(InjectedFault, match="task_update_begin"):
+        graph.step({"lens": [3]})
+    assert inner.failed
+    for value in (4, 5):
+        graph.step({"lens": [value]})
+        outer.synchronize()
+        assert torch.equal(out["a"], Q + 10 * value)
 
 
 def test_a_pool_can_be_shared() -> None:
