@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from npugraph_strategies._handlers import OpHandler
 
-__all__ = ["CheckReport", "Finding", "check_handler_schema", "handler_problem"]
+__all__ = ["CheckReport", "Finding", "check_handler_schema", "handler_problem", "is_data"]
 
 Status = Literal["ok", "not installed", "wrong"]
 
@@ -46,6 +47,8 @@ class CheckReport:
     """
 
     findings: tuple[Finding, ...]
+    not_data: tuple[OpHandler, ...] = ()
+    """Handlers that are not plain data, since pickling does not give them back: they cannot go to another process."""
 
     @property
     def ok(self) -> bool:
@@ -105,6 +108,14 @@ def _no_handler(handler: Any) -> Iterator[str]:
         hash(handler)
     except TypeError as error:
         yield f"which cannot be hashed ({error}): handlers are values, make it frozen"
+
+
+def is_data(handler: OpHandler) -> bool:
+    """Tell whether a handler is plain data: pickled and back it is equal. One with a function as a field is not."""
+    try:
+        return bool(pickle.loads(pickle.dumps(handler)) == handler)  # noqa: S301 - what was pickled just now
+    except Exception:  # noqa: BLE001 - whatever a foreign class raises, it means no
+        return False
 
 
 def check_handler_schema(handler: OpHandler) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import attrs
 
-from npugraph_strategies._check import CheckReport, check_handler_schema, handler_problem
+from npugraph_strategies._check import CheckReport, check_handler_schema, handler_problem, is_data
 from npugraph_strategies._names import OP_TYPES, OpLike, dispatch_name, qualified_name
 from npugraph_strategies.errors import InvalidHandler, NotRegistered, RegistryConflict
 
@@ -133,10 +133,11 @@ class HandlerRegistry:
     def check(self) -> CheckReport:
         """Compare every handler with the schemas that are installed here.
 
-        The report tells "not installed here" from "wrong"; ``report.raise_for_errors()`` raises
-        `RegistryMismatch` when something is wrong.
+        The report tells "not installed here" from "wrong", and which handlers are not plain data. Its
+        ``raise_for_errors()`` raises `RegistryMismatch` when something is wrong.
         """
-        return CheckReport(tuple(f for handler in self.handlers for f in check_handler_schema(handler)))
+        findings = tuple(f for handler in self.handlers for f in check_handler_schema(handler))
+        return CheckReport(findings, tuple(handler for handler in self.handlers if not is_data(handler)))
 
     def __contains__(self, entry: object) -> bool:
         """Tell whether a handler, or an operator in any spelling, is served."""

@@ -78,7 +78,7 @@ def choices() -> str:
 
 def codes() -> str:
     """Return the table of the device's error codes."""
-    module = importlib.import_module("npugraph_strategies.runtimes._simulated._codes")
+    module = importlib.import_module("npugraph_strategies.runtimes._codes")
     rows = ([str(c.number), _code(c.name), c.cause, c.remedy] for c in module.CODES.values())
     return _table(["code", "name", "cause", "what to do"], rows)
 

@@ -171,3 +171,15 @@ def test_wrong_handlers_raise_on_request():
         report.raise_for_errors()
     assert len(caught.value.problems) == 2
     assert all(problem.startswith("nstest::fill.default: ") for problem in caught.value.problems)
+
+
+def test_handlers_that_are_not_data_are_named():
+    """A handler of a class that cannot be pickled is reported as no plain data, and is not wrong for that."""
+
+    class Local(UpdateParams):
+        """Cannot be pickled, since its class cannot be imported."""
+
+    local = Local("aten::add.out", "alpha")
+    report = HandlerRegistry.of(local, UpdateParams("aten::sub.out", "alpha")).check()
+    assert report.ok
+    assert report.not_data == (local,)

@@ -13,7 +13,7 @@ from typing import Final
 import torch
 
 from npugraph_strategies.errors import DeviceError, DeviceHang, ResourceExhausted
-from npugraph_strategies.runtimes._simulated._codes import CODES
+from npugraph_strategies.runtimes._codes import CODES
 
 __all__ = ["classify"]
 

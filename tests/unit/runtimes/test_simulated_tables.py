@@ -9,8 +9,8 @@ import attrs
 import pytest
 
 from npugraph_strategies.runtimes import _simulated
+from npugraph_strategies.runtimes._codes import CODES, device_error
 from npugraph_strategies.runtimes._simulated._choices import Choices
-from npugraph_strategies.runtimes._simulated._codes import CODES, device_error
 
 SOURCES = sorted(Path(_simulated.__file__).parent.glob("*.py"))
 

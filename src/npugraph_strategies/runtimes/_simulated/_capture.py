@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from npugraph_strategies.runtimes._simulated._codes import device_error
+from npugraph_strategies.runtimes._codes import device_error
 from npugraph_strategies.runtimes._simulated._memory import Operand, Pool, alias, new_storage, poison, unowned
 from npugraph_strategies.runtimes._simulated._steps import AwaitMark, Launch, Mark, Restore
 

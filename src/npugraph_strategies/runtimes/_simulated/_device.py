@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, final
 import attrs
 
 from npugraph_strategies.errors import DeviceHang, ResourceExhausted
+from npugraph_strategies.runtimes._codes import device_error
 from npugraph_strategies.runtimes._simulated._choices import Choices
-from npugraph_strategies.runtimes._simulated._codes import device_error
 from npugraph_strategies.runtimes._simulated._memory import WeakViews
 from npugraph_strategies.runtimes._simulated._scheduler import Cursor, Scheduler, Task
 from npugraph_strategies.runtimes._simulated._streams import SimulatedStream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, final
 
-from npugraph_strategies.runtimes._simulated._codes import device_error
+from npugraph_strategies.runtimes._codes import device_error
 from npugraph_strategies.runtimes._simulated._steps import AwaitFlag, AwaitMark, ClearFlag, Flag, Mark, Marker, SetFlag
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, final
 
 import attrs
 
+from npugraph_strategies.runtimes._codes import device_error
 from npugraph_strategies.runtimes._simulated._capture import Capture
-from npugraph_strategies.runtimes._simulated._codes import device_error
 from npugraph_strategies.runtimes._simulated._memory import Pool
 from npugraph_strategies.runtimes._simulated._recorder import Recorder
 from npugraph_strategies.runtimes._simulated._scheduler import Cursor, Task

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from npugraph_strategies.runtimes._simulated._codes import device_error
+from npugraph_strategies.runtimes._codes import device_error
 from npugraph_strategies.runtimes._simulated._memory import Operand, alias
 from npugraph_strategies.runtimes._simulated._modes import ClosableMode
 from npugraph_strategies.runtimes._simulated._operators import Kind, arguments, bind, is_view, kind_of

@@ -11,7 +11,7 @@ import attrs
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from npugraph_strategies.runtimes._simulated._codes import device_error
+from npugraph_strategies.runtimes._codes import device_error
 
 if TYPE_CHECKING:
     from torch import Tensor, UntypedStorage

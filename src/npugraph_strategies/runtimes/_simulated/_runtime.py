@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from npugraph_strategies.errors import AttachRefused
-from npugraph_strategies.runtimes._simulated._codes import device_error
+from npugraph_strategies.runtimes._codes import device_error
 from npugraph_strategies.runtimes._simulated._device import SimulatedDevice
 from npugraph_strategies.runtimes._simulated._events import SimulatedEvent
 from npugraph_strategies.runtimes._simulated._graph import SimulatedGraph

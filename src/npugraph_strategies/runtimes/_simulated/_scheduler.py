@@ -11,7 +11,7 @@ import attrs
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from npugraph_strategies.runtimes._simulated._codes import device_error
+from npugraph_strategies.runtimes._codes import device_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableSet, Sequence

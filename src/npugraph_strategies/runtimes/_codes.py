@@ -1,6 +1,7 @@
 """The device's error codes: one table.
 
-Numbers and names are those of CANN's public header ``acl/error_codes/rt_error_codes.h``.
+Numbers and names are CANN's; causes and remedies are in our own words. Both the simulated device and `NpuRuntime`
+explain errors from it.
 """
 
 from __future__ import annotations
