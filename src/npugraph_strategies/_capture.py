@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 from npugraph_strategies._bindings import Binding
 from npugraph_strategies._calls import OpCall
 from npugraph_strategies._containers import leaves
+from npugraph_strategies._handlers import OutVariant
 from npugraph_strategies._pairing import Paired
 from npugraph_strategies._records import RecordState, Task
 from npugraph_strategies.errors import CaptureError, OutputsNotFixed
@@ -70,7 +71,7 @@ class Recorder:
         event.reset(stream)
         with Paired(lambda: runtime.task_group_begin(stream), lambda: runtime.task_group_end(stream)) as group:
             result = issued()
-        _refuse_new_memory(prepared, result, label)
+        _refuse_new_memory(handler, prepared, result, label)
         with self._lock:
             record = RecordState(len(self.tasks), label, handler, kept, stream.stream_id)
             self.tasks.append(Task(record, event, group.result))
@@ -140,9 +141,14 @@ def recording_here() -> bool:
     return any(isinstance(mode, CaptureMode) for mode in _get_current_dispatch_mode_stack())
 
 
-def _refuse_new_memory(call: OpCall, result: Any, label: str) -> None:
-    """Raise unless the operator's results lie in its arguments: an update computes into the arguments only."""
+def _refuse_new_memory(handler: OpHandler, call: OpCall, result: Any, label: str) -> None:
+    """Raise unless the operator's results lie in its arguments: an update computes into the arguments only.
+
+    An out overload that the handler declares may return a placeholder of its own for a result that was not asked for.
+    """
     given = {tensor.untyped_storage()._cdata for _, tensor in call.tensors()}  # noqa: SLF001 - a storage's identity
-    for leaf in leaves(result):
-        if isinstance(leaf, Tensor) and leaf.nbytes and leaf.untyped_storage()._cdata not in given:  # noqa: SLF001
-            raise OutputsNotFixed(call.name, label)
+    results = [leaf for leaf in leaves(result) if isinstance(leaf, Tensor) and leaf.nbytes]
+    fixed = [leaf.untyped_storage()._cdata in given for leaf in results]  # noqa: SLF001 - as above
+    declared = isinstance(handler, OutVariant) and call.name in dict(handler.variants).values()
+    if not (any(fixed) or not fixed if declared else all(fixed)):
+        raise OutputsNotFixed(call.name, label)

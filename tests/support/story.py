@@ -22,6 +22,8 @@ LIBRARY.define(
     "attn.out(Tensor q, *, SymInt[]? lens=None, SymInt[]? other=None, Tensor? table=None, Tensor(a!) out) -> Tensor(a!)"
 )
 LIBRARY.define("paged(Tensor q, Tensor context_lens, Tensor(a!) out) -> ()")
+LIBRARY.define("partly(Tensor q, *, int[] lens) -> (Tensor, Tensor)")
+LIBRARY.define("partly.out(Tensor q, *, int[] lens, Tensor out) -> (Tensor, Tensor)")
 LIBRARY.define("picky(Tensor q, *, int[] lens) -> Tensor")
 LIBRARY.define("picky.out(Tensor q, *, int[] lens, Tensor(a!) out) -> Tensor(a!)")
 
@@ -49,7 +51,17 @@ def _picky_out(q, *, lens, out):
     return out.copy_(_picky(q, lens=lens))
 
 
+def _partly(q, *, lens):
+    return _picky(q, lens=lens), q.new_zeros(1)
+
+
+def _partly_out(q, *, lens, out):
+    return _picky_out(q, lens=lens, out=out), q.new_zeros(1)
+
+
 LIBRARY.impl("attn", _attn, "CPU")
+LIBRARY.impl("partly", _partly, "CPU")
+LIBRARY.impl("partly.out", _partly_out, "CPU")
 LIBRARY.impl("attn.out", _attn_out, "CPU")
 LIBRARY.impl("paged", _paged, "CPU")
 LIBRARY.impl("picky", _picky, "CPU")
@@ -60,7 +72,11 @@ torch.library.register_fake("story::paged", lambda q, context_lens, out: None, l
 torch.library.register_fake("story::picky", _picky, lib=LIBRARY)
 torch.library.register_fake("story::picky.out", _picky_out, lib=LIBRARY)
 
+torch.library.register_fake("story::partly", _partly, lib=LIBRARY)
+torch.library.register_fake("story::partly.out", lambda q, *, out, **_: (out, q.new_empty(1)), lib=LIBRARY)
+
 attn = torch.ops.story.attn
+partly = torch.ops.story.partly
 paged = torch.ops.story.paged
 picky = torch.ops.story.picky
 

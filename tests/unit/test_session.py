@@ -10,9 +10,18 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from npugraph_strategies import GraphCaptureSession, HandlerRegistry, ReplayThenUpdate, UpdateParams, each, errors
+from npugraph_strategies import (
+    GraphCaptureSession,
+    HandlerRegistry,
+    OutVariant,
+    ReplayThenUpdate,
+    UpdateParams,
+    each,
+    errors,
+)
+from npugraph_strategies.handlers import EmptyLike
 from npugraph_strategies.runtimes import Limits, RecordingRuntime, SimulatedDevice, SimulatedRuntime
-from support.story import ATTN, PAGED, STORY, attn, paged, picky, story_session
+from support.story import ATTN, PAGED, STORY, attn, paged, partly, picky, story_session
 
 Q = torch.arange(3.0)
 
@@ -217,6 +226,33 @@ def test_what_allocates_its_result_is_refused_at_capture() -> None:
     session = GraphCaptureSession(HandlerRegistry.of(UpdateParams("story::picky", "lens")), runtime=SimulatedRuntime())
     with pytest.raises(errors.OutputsNotFixed, match="OutVariant"), session.capture():
         picky(Q, lens=[1])
+
+
+@pytest.mark.parametrize(
+    ("handler", "accepted"),
+    [
+        (
+            OutVariant(("story::partly.default", "story::partly.out"), "lens", outputs=(EmptyLike("out", like="q"),)),
+            True,
+        ),
+        (UpdateParams("story::partly.out", "lens"), False),
+        (OutVariant(("story::partly.default", "story::partly.default"), "lens"), False),
+    ],
+    ids=["declared out overload", "as it is called", "no out overload"],
+)
+def test_a_placeholder_is_allowed_for_a_result_of_a_declared_out_overload(handler, accepted) -> None:
+    """An out overload may return new memory beside what it was given, if its handler declares it as such."""
+    session = GraphCaptureSession(HandlerRegistry.of(handler), runtime=SimulatedRuntime())
+    call = partly.out if "story::partly.out" in handler.ops else partly
+    options = {"out": torch.empty(3)} if call is partly.out else {}
+    if accepted:
+        with session.capture() as graph:
+            out, _ = call(Q, lens=[1], **options)
+        graph.step({"lens": [2]})
+        assert torch.equal(out, Q + 20)
+    else:
+        with pytest.raises(errors.OutputsNotFixed), session.capture():
+            call(Q, lens=[1], **options)
 
 
 def test_a_tensor_subclass_is_taken_apart_before_it_is_captured() -> None:
