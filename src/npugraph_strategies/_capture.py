@@ -19,7 +19,7 @@ from npugraph_strategies._containers import leaves
 from npugraph_strategies._handlers import OutVariant
 from npugraph_strategies._pairing import Paired
 from npugraph_strategies._records import RecordState, Task
-from npugraph_strategies.errors import CaptureError, OutputsNotFixed
+from npugraph_strategies.errors import CaptureError, HostValueExpected, OutputsNotFixed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +59,7 @@ class Recorder:
 
     def _capture(self, handler: OpHandler, call: OpCall) -> Any:
         runtime = self._runtime
+        _refuse_device_tensors(handler, call, runtime)
         prepared = handler.prepare_capture(call, runtime)
         kept = prepared.map(lambda name, value: handler.record_wrap_kwarg(prepared, name, value, runtime))
         # The operator gets the snapshots of host values that the record keeps, never the caller's own.
@@ -139,6 +140,13 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untype
 def recording_here() -> bool:
     """Tell whether a session records in this thread."""
     return any(isinstance(mode, CaptureMode) for mode in _get_current_dispatch_mode_stack())
+
+
+def _refuse_device_tensors(handler: OpHandler, call: OpCall, runtime: GraphRuntime) -> None:
+    """Raise when a host parameter is a tensor whose content the host does not know now."""
+    for name, tensor in call.tensors():
+        if name in handler.params and not runtime.is_host_tensor(tensor):
+            raise HostValueExpected(call.name, name)
 
 
 def _refuse_new_memory(handler: OpHandler, call: OpCall, result: Any, label: str) -> None:

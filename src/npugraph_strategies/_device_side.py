@@ -141,13 +141,17 @@ class DeviceSide:
             self._fail(f"an update failed: {error}", error)
             raise
         for planned in plan:
-            if planned.changed:
-                planned.task.record.call = planned.call
-                planned.task.record.bindings.update(planned.bindings)
+            planned.task.record.call = planned.call
+            planned.task.record.bindings.update(planned.bindings)
         self.poison = ""
         if self._waiting:  # the replay that waited for this update has had its signals
             self._waiting, self._ahead = False, False
             self._disarm()
+
+    def take_back(self, plan: list[Planned]) -> None:
+        """Let the values of a step that failed not stand: they may be the reason, and healing may repeat them."""
+        for planned in plan:
+            planned.task.record.call = planned.before
 
     def _apply(self, plan: list[Planned], stream: RuntimeStream) -> None:
         if not self._waiting:

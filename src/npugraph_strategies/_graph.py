@@ -231,19 +231,24 @@ class CapturedGraph:
             device.launch()
 
     def step(self, values: Values, /, *, rest: Rest = None) -> None:
-        """Update and replay, in the session's order; the result is the same in either."""
+        """Update and replay, in the session's order; the result is the same in either.
+
+        Raises what `update` and `replay` raise. When it fails on the device, none of its values stand.
+        """
         with self._runtime.device(), self._runtime.update_lock:
             device = self._usable()
             plan = self._plan(values, rest, device)
-            if device.poison:  # heal it; then every record is armed
-                self._apply(device, plan)
-                device.launch()
-                return
-            # A record that is armed already would let a replay run ahead of this step's values.
-            order = UpdateThenReplay() if device.any_signalled else self._order
+            if device.poison:
+                order: UpdateOrder = UpdateThenReplay()  # heal it first
+            else:
+                # A record that is armed already would let a replay run ahead of this step's values.
+                order = UpdateThenReplay() if device.any_signalled else self._order
             halves = Halves(order, update=lambda: self._apply(device, plan), replay=device.launch)
             try:
                 halves.run()
+            except BaseException:
+                device.take_back(plan)
+                raise
             finally:
                 device.abandon()
 
@@ -278,6 +283,8 @@ class CapturedGraph:
                 state.armed = False
 
     def __enter__(self) -> Self:
+        if self._state is State.CLOSED:
+            raise GraphClosed(self._name)
         return self
 
     def __exit__(

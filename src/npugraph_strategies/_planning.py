@@ -35,6 +35,7 @@ class Planned:
     task: Task
     call: OpCall
     changed: bool
+    before: OpCall
     bindings: dict[str, list[Binding]] = attrs.field(factory=dict)
     resources: list[Tensor] = attrs.field(factory=list)
 
@@ -70,17 +71,17 @@ class Planner:
         record = task.record
         handler, call = record.handler, record.call
         if not given:
-            return Planned(task, call, force)
+            return Planned(task, call, force, call)
         host = {n: host_value(call, n, v) for n, v in given.items() if n not in handler.rebind}
         rebinds = {n: given[n] for n in handler.rebind if n in given and given[n] is not call.arguments[n]}
         if not force and not rebinds and all(same_value(v, call.arguments[n]) for n, v in host.items()):
-            return Planned(task, call, changed=False)
+            return Planned(task, call, False, call)
         bindings = {n: list(_bind(record, n, v)) for n, v in rebinds.items()}
         self._validate(record, {**host, **rebinds})
         kept = {n: handler.record_wrap_kwarg(call, n, v, self._runtime) for n, v in rebinds.items()}
         new = handler.prepare_update(handler.update_args(call, {**host, **kept}), self._runtime)
         new, resources = self._made_for(record, new, {*host, *kept})
-        return Planned(task, new, True, bindings, resources)
+        return Planned(task, new, True, call, bindings, resources)
 
     def _validate(self, record: RecordState, values: Mapping[str, Any]) -> None:
         """Ask the handler whether the operator would take the values."""

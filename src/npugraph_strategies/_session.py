@@ -27,6 +27,19 @@ if TYPE_CHECKING:
 __all__ = ["GraphCaptureSession"]
 
 _ERROR_MODES = ("global", "thread_local", "relaxed")
+_VALIDATIONS = ("error", "warn", "off")
+
+
+def _a_registry(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if not isinstance(value, HandlerRegistry):
+        raise TypeError(
+            f"{attribute.name} must be a HandlerRegistry, as HandlerRegistry.of(handler) makes; given {value!r}"
+        )
+
+
+def _a_validation(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if value not in _VALIDATIONS:
+        raise ValueError(f"{attribute.name} must be one of {', '.join(map(repr, _VALIDATIONS))}; given {value!r}")
 
 
 def _instance_with(method: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
@@ -61,12 +74,10 @@ class GraphCaptureSession:
     True
     """
 
-    registry: HandlerRegistry = attrs.field(validator=attrs.validators.instance_of(HandlerRegistry))
+    registry: HandlerRegistry = attrs.field(validator=_a_registry)
     runtime: GraphRuntime = attrs.field(kw_only=True, validator=_instance_with("new_graph"))
     order: UpdateOrder = attrs.field(kw_only=True, factory=UpdateThenReplay, validator=_instance_with("run"))
-    validation: Validation = attrs.field(
-        kw_only=True, default="error", validator=attrs.validators.in_(("error", "warn", "off"))
-    )
+    validation: Validation = attrs.field(kw_only=True, default="error", validator=_a_validation)
 
     @contextlib.contextmanager
     def capture(

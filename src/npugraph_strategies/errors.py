@@ -16,6 +16,7 @@
     │   ├── NestedCapture                      a capture inside a capture
     │   ├── EmptyCapture                       the captured code launched nothing
     │   ├── OutputsNotFixed                    an update would write its results elsewhere
+    │   ├── HostValueExpected (TypeError)      a host parameter was given a tensor on the device
     │   ├── NotCapturable                      the operator cannot run under capture
     │   └── AttachRefused                      the caller's graph cannot be attached to
     ├── UpdateError
@@ -74,6 +75,7 @@ __all__ = [
     "GraphNotReady",
     "GraphPoisoned",
     "GraphStateError",
+    "HostValueExpected",
     "InvalidHandler",
     "InvalidValue",
     "KernelError",
@@ -281,6 +283,21 @@ class OutputsNotFixed(CaptureError):
         return (
             f"{self.op} (record {self.label!r}) returns memory that is none of its arguments; an update would compute "
             f"into new memory, which nothing captured reads. Capture an overload that takes its outputs: OutVariant"
+        )
+
+
+@attrs.frozen
+class HostValueExpected(CaptureError, TypeError):
+    """A host parameter was given a tensor that lies on the device, or that the capture itself computes."""
+
+    op: str
+    name: str
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return (
+            f"{self.op}: {self.name!r} is a host value by its handler, but was given a tensor on the device, whose "
+            f"content is not known while a graph is captured; give it a host value, or declare it a rebind"
         )
 
 

@@ -333,6 +333,8 @@ def test_a_closed_graph_refuses_everything_but_close() -> None:
         graph.step({"lens": [2]})
     assert graph.closed
     graph.close()
+    with pytest.raises(errors.GraphClosed), graph:
+        pass
     for call in (
         graph.replay,
         lambda: graph.update({"lens": [1]}),
@@ -479,6 +481,19 @@ def test_a_failed_update_keeps_none_of_its_values() -> None:
     graph.update({}, rest=KEEP)
     graph.replay()
     assert [out[n][0].item() for n in "ab"] == [10, 10]
+
+
+def test_the_values_of_a_failed_step_do_not_stand() -> None:
+    """When a replay fails because of a step's values, keeping the last values heals the graph with those before."""
+    session = story_session()
+    with session.capture() as graph:
+        out = picky(Q, lens=[1])
+    graph.step({"lens": [2]})
+    with pytest.raises(errors.DeviceError, match="picky does not like 13"):
+        graph.step({"lens": [13]})
+    assert graph.records[0].values["lens"] == (2,)
+    graph.step({}, rest=KEEP)
+    assert torch.equal(out, Q + 20)
 
 
 def test_a_failed_launch_of_a_graph_without_records_is_no_obstacle() -> None:

@@ -213,10 +213,10 @@ def test_two_sessions_never_see_each_other() -> None:
     kept = torch.empty(3)
     with one.capture() as first:
         attn(Q, lens=[1])
-        paged(Q, torch.zeros(1, dtype=torch.int32), kept)
+        paged(Q, torch.tensor([0], dtype=torch.int32), kept)
     with other.capture() as second:
         attn(Q, lens=[1])
-        paged(Q, torch.zeros(1, dtype=torch.int32), kept)
+        paged(Q, torch.tensor([0], dtype=torch.int32), kept)
     assert [r.op for r in first.records] == ["story::attn.out"]
     assert [r.op for r in second.records] == ["story::paged.default"]
 
@@ -253,6 +253,19 @@ def test_a_placeholder_is_allowed_for_a_result_of_a_declared_out_overload(handle
     else:
         with pytest.raises(errors.OutputsNotFixed), session.capture():
             call(Q, lens=[1], **options)
+
+
+def test_a_host_value_that_the_capture_computes_is_refused() -> None:
+    """What is computed inside the capture has no content yet, so it cannot be a host value; a constant can."""
+    lens = torch.tensor([1], dtype=torch.int32)
+    session = story_session()
+    out = torch.empty(3)
+    with pytest.raises(errors.HostValueExpected, match="context_lens"), session.capture():
+        paged(Q, lens * 2, out)
+    with session.capture() as graph:
+        paged(Q, torch.tensor([1], dtype=torch.int32), out)
+        paged(Q, lens, out)
+    assert [r.values["context_lens"].item() for r in graph.records] == [1, 1]
 
 
 def test_a_tensor_subclass_is_taken_apart_before_it_is_captured() -> None:

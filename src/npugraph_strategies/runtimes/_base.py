@@ -171,6 +171,10 @@ class GraphRuntime(Protocol):
         """Tell whether the tensor lies on this runtime's device."""
         ...
 
+    def is_host_tensor(self, tensor: Tensor) -> bool:
+        """Tell whether the host knows the tensor's content now, also inside a capture."""
+        ...
+
     def weak_view(self, tensor: Tensor) -> Tensor:
         """Return a tensor with the same sizes, strides, offset and dtype that holds no storage alive."""
         ...

@@ -245,6 +245,10 @@ class NpuRuntime:
         """Tell whether the tensor lies on this runtime's device."""
         return tensor.device.type == "npu" and tensor.device.index == self._device.index
 
+    def is_host_tensor(self, tensor: Tensor) -> bool:
+        """Tell whether the tensor lies in the host's memory."""
+        return tensor.device.type == "cpu"
+
     def weak_view(self, tensor: Tensor) -> Tensor:
         """Return a tensor of the same geometry that holds no storage alive; nothing tells when the memory is gone.
 

@@ -141,6 +141,10 @@ class WrappedRuntime:
         """Tell whether the tensor lies on the device."""
         return self.inner.is_device_tensor(tensor)
 
+    def is_host_tensor(self, tensor: Tensor) -> bool:
+        """Tell whether the host knows the tensor's content now."""
+        return self.inner.is_host_tensor(tensor)
+
     def weak_view(self, tensor: Tensor) -> Tensor:
         """Return a tensor of the same geometry that holds no storage alive."""
         return self.inner.weak_view(tensor)

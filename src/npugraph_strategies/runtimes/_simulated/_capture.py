@@ -109,6 +109,15 @@ class Capture:
         self.pool.adopt(storage)
         return storage
 
+    def knows(self, storage: UntypedStorage) -> bool:
+        """Tell whether the content is known while capturing: not the graph's own memory, or one of its constants."""
+        owned = self.owned.get(self.device.weak_views.origin(storage).cdata)
+        steps = (step for lane in self.lanes.values() for step in lane.steps)
+        return owned is None or any(
+            isinstance(step, Restore) and step.constant.untyped_storage()._cdata == owned._cdata  # noqa: SLF001 - identity
+            for step in steps
+        )
+
     def refer(self, op: str, argument: str, tensor: Tensor) -> tuple[Tensor, Operand | None]:
         """Return an alias for the tape, and the operand behind it unless the graph owns that memory."""
         storage = tensor.untyped_storage()

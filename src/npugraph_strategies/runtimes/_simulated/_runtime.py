@@ -205,6 +205,12 @@ class SimulatedRuntime:
         """Tell whether it is a strided CPU tensor."""
         return tensor.device.type == "cpu" and tensor.layout is torch.strided
 
+    def is_host_tensor(self, tensor: Tensor) -> bool:
+        """Tell whether the content is known: all but what the capture that is going on computes."""
+        with self._device.lock:
+            capture = self.current_stream().capture
+            return capture is None or capture.knows(tensor.untyped_storage())
+
     def weak_view(self, tensor: Tensor) -> Tensor:
         """Return a tensor over the same memory, with the same geometry, that keeps nothing alive.
 
