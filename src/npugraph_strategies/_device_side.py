@@ -142,7 +142,8 @@ class DeviceSide:
             raise
         for planned in plan:
             planned.task.record.call = planned.call
-            planned.task.record.bindings.update(planned.bindings)
+            if planned.bindings:
+                planned.task.record.bindings = {**planned.task.record.bindings, **planned.bindings}
         self.poison = ""
         if self._waiting:  # the replay that waited for this update has had its signals
             self._waiting, self._ahead = False, False
@@ -151,7 +152,7 @@ class DeviceSide:
     def take_back(self, plan: list[Planned]) -> None:
         """Let the values of a step that failed not stand: they may be the reason, and healing may repeat them."""
         for planned in plan:
-            planned.task.record.call = planned.before
+            planned.task.record.call, planned.task.record.bindings = planned.before
 
     def _apply(self, plan: list[Planned], stream: RuntimeStream) -> None:
         if not self._waiting:

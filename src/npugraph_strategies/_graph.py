@@ -248,6 +248,7 @@ class CapturedGraph:
                 halves.run()
             except BaseException:
                 device.take_back(plan)
+                self._operands = None
                 raise
             finally:
                 device.abandon()

@@ -35,7 +35,7 @@ class Planned:
     task: Task
     call: OpCall
     changed: bool
-    before: OpCall
+    before: tuple[OpCall, dict[str, list[Binding]]]
     bindings: dict[str, list[Binding]] = attrs.field(factory=dict)
     resources: list[Tensor] = attrs.field(factory=list)
 
@@ -70,18 +70,19 @@ class Planner:
     def _plan(self, task: Task, given: Mapping[str, Any], *, force: bool) -> Planned:
         record = task.record
         handler, call = record.handler, record.call
+        before = (call, record.bindings)
         if not given:
-            return Planned(task, call, force, call)
+            return Planned(task, call, force, before)
         host = {n: host_value(call, n, v) for n, v in given.items() if n not in handler.rebind}
         rebinds = {n: given[n] for n in handler.rebind if n in given and given[n] is not call.arguments[n]}
         if not force and not rebinds and all(same_value(v, call.arguments[n]) for n, v in host.items()):
-            return Planned(task, call, False, call)
+            return Planned(task, call, False, before)
         bindings = {n: list(_bind(record, n, v)) for n, v in rebinds.items()}
         self._validate(record, {**host, **rebinds})
         kept = {n: handler.record_wrap_kwarg(call, n, v, self._runtime) for n, v in rebinds.items()}
         new = handler.prepare_update(handler.update_args(call, {**host, **kept}), self._runtime)
         new, resources = self._made_for(record, new, {*host, *kept})
-        return Planned(task, new, True, call, bindings, resources)
+        return Planned(task, new, True, before, bindings, resources)
 
     def _validate(self, record: RecordState, values: Mapping[str, Any]) -> None:
         """Ask the handler whether the operator would take the values."""

@@ -496,6 +496,25 @@ def test_the_values_of_a_failed_step_do_not_stand() -> None:
     assert torch.equal(out, Q + 20)
 
 
+def test_the_rebind_of_a_failed_step_does_not_stand() -> None:
+    """After a failed step the graph uses the tensor from before again, and looks after that one."""
+    faulty = FaultyRuntime(SimulatedRuntime(), fail_at=None, names=["graph.replay"])
+    old, new = torch.ones(2), torch.full((2,), 4.0)
+    with story_session(faulty).capture() as graph:
+        out = attn(Q, lens=[0], table=old)
+    faulty.fail_at = 0
+    with pytest.raises(InjectedFault):
+        graph.step({"table": new})
+    del new
+    gc.collect()
+    graph.step({}, rest=KEEP)
+    assert torch.equal(out, Q + 2)
+    del old
+    gc.collect()
+    with pytest.raises(errors.StaleBinding, match="table"):
+        graph.step({}, rest=KEEP)
+
+
 def test_a_failed_launch_of_a_graph_without_records_is_no_obstacle() -> None:
     """There is nothing to update in such a graph, so the next replay simply runs."""
     faulty = FaultyRuntime(SimulatedRuntime(), fail_at=0, names=["graph.replay"])
