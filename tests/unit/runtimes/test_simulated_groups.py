@@ -304,3 +304,26 @@ def test_a_replacement_of_another_shape_fails_where_it_runs():
     story.update(1, functional=True)
     with pytest.raises(DeviceError, match=r"is torch.float32 \(3, 2\), captured was torch.float32 \(2,\)"):
         story.graph.replay()
+
+
+@pytest.mark.parametrize("size", [0, 100_000])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_update_does_not_follow_memory_that_moved(story, size, when):
+    """The weak view of an output that was resized leads nowhere: the replay says so instead of writing there."""
+    if when == "after":
+        story.update(5)
+    story.y.untyped_storage().resize_(size)
+    if when == "before":
+        story.update(5)
+    with pytest.raises(DeviceError, match=r"507015: argument 'out' of aten::add.out was (resized|moved)"):
+        story.graph.replay()
+
+
+@pytest.mark.parametrize("size", [0, 100_000])
+def test_an_argument_of_an_update_that_moved_is_reported(story, size):
+    """What an update was given is used by address too, whoever owns it."""
+    one = torch.ones(2)
+    story.update(5, one=one)
+    one.untyped_storage().resize_(size)
+    with pytest.raises(DeviceError, match=r"argument 'other' of aten::add.out was (resized|moved)"):
+        story.graph.replay()

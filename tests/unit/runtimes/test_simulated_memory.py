@@ -240,3 +240,64 @@ def test_every_floating_format_is_poisoned_with_nan(runtime, dtype):
     _, x = captured(runtime, lambda: torch.empty(3, dtype=dtype))
     wide = torch.complex64 if dtype.is_complex else torch.float32
     assert x.to(wide).isnan().all()
+
+
+MOVED = r"507015: (an output|argument 'out') of aten::\S+ was (resized|moved)"
+
+
+def grow(tensor):
+    tensor.resize_(100_000)
+
+
+def empty(tensor):
+    tensor.untyped_storage().resize_(0)
+
+
+@pytest.mark.parametrize("change", [grow, empty])
+@pytest.mark.parametrize("which", ["intermediate", "output", "out="])
+@pytest.mark.parametrize("when", ["before", "while it waits"])
+def test_memory_of_the_graph_that_moves_is_reported(runtime, change, which, when):
+    """A device would write to where an output or an intermediate was; the replay fails before anything runs."""
+    x, seen, event = torch.ones(8), torch.zeros(8), runtime.new_event()
+
+    def code():
+        event.wait(runtime.current_stream())
+        seen.add_(1)
+        y = x * 2
+        z = torch.exp(y)
+        return {"intermediate": y, "output": z, "out=": torch.add(z, 1, out=torch.empty(8))}
+
+    graph, tensors = captured(runtime, code)
+    if when == "before":
+        event.record(runtime.update_stream())
+        change(tensors[which])
+        with pytest.raises(DeviceError, match=MOVED):
+            graph.replay()
+    else:
+        graph.replay()
+        change(tensors[which])
+        with pytest.raises(DeviceError, match=MOVED):
+            event.record(runtime.update_stream())
+    assert seen.tolist() == [0] * 8
+    runtime.synchronize()
+
+
+def test_memory_that_is_resized_inside_the_capture_is_followed(runtime):
+    """What counts is where memory lies at the end of the capture; what was freed inside it stays the graph's."""
+    x = torch.arange(4.0)
+
+    def code():
+        y = x + 1
+        z = y * 2
+        empty(y)
+        out = torch.empty(0)
+        torch.add(z, 1, out=out)
+        z.resize_(6)
+        return out, z[:4], torch.empty(3)
+
+    graph, (out, z, unused) = captured(runtime, code)
+    grow(unused)
+    for _ in range(2):
+        graph.replay()
+        assert out.tolist() == [3, 5, 7, 9]
+        assert z.tolist() == [2, 4, 6, 8]

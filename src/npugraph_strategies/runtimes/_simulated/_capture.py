@@ -48,6 +48,7 @@ class Capture:
         self.group: TaskGroup | None = None
         self.groups: list[TaskGroup] = []
         self.failure = ""
+        self._used: dict[int, Operand] = {}
         self._unowned: dict[int, UntypedStorage] = {}
         self._marks: dict[Marker, dict[Lane, int]] = {}
         self.join(origin)
@@ -61,7 +62,7 @@ class Capture:
         """Release the streams and forget everything: what was captured belongs to the tape, or to nobody."""
         for stream in self.lanes:
             stream.capture = None
-        self.lanes, self.owned, self._unowned, self._marks = {}, {}, {}, {}
+        self.lanes, self.owned, self._used, self._unowned, self._marks = {}, {}, {}, {}, {}
 
     def invalidate(self, reason: str) -> None:
         """Spoil the capture: its end will fail (507903). The first reason is kept."""
@@ -124,11 +125,26 @@ class Capture:
         origin = self.device.weak_views.origin(storage)
         owned = self.owned.get(origin.cdata)
         if owned is not None:
+            used = self._used.get(origin.cdata)
+            if used is None or used.nbytes < storage.nbytes():
+                self._used[origin.cdata] = Operand.of(storage, origin, op, argument)
             return alias(tensor, owned), None
         weak = self._unowned.get(origin.cdata)
         if weak is None or weak.data_ptr() != storage.data_ptr() or weak.nbytes() != storage.nbytes():
             weak = self._unowned[origin.cdata] = unowned(storage)
         return alias(tensor, weak), Operand.of(storage, origin, op, argument)
+
+    def settle(self) -> list[Operand]:
+        """Return where the graph's own memory lies at the end; what was shrunk meanwhile is still written to."""
+        for used in self._used.values():
+            storage = self.owned[used.ref.cdata]
+            if storage.nbytes() < used.nbytes:
+                storage.resize_(used.nbytes)
+        return [
+            Operand.of(self.owned[used.ref.cdata], used.ref, used.op, used.argument)
+            for used in self._used.values()
+            if used.nbytes
+        ]
 
     def _append_to_group(self, group: TaskGroup, stream: SimulatedStream, step: Step) -> None:
         """Put the step into the open group, or refuse it."""

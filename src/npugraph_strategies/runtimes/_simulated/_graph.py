@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, final
@@ -47,7 +48,8 @@ class Tape:
     def of(cls, capture: Capture) -> Tape:
         """Freeze a capture."""
         launches = [s for lane in capture.lanes.values() for s in lane.steps if isinstance(s, Launch)]
-        fixed = {o.ref.cdata: o for launch in reversed(launches) if not launch.checked for o in launch.operands}
+        operands = [o for launch in launches if not launch.checked for o in launch.operands]
+        fixed = {(o.ref.cdata, o.address, o.nbytes): o for o in reversed(capture.settle() + operands)}
         return cls(
             lanes=tuple(tuple(lane.steps) for lane in capture.lanes.values()),
             owned=tuple(capture.owned.values()),
@@ -58,12 +60,12 @@ class Tape:
         )
 
     def hold(self, code: int) -> list[UntypedStorage]:
-        """Return the memory that a run uses and the graph does not own, to be kept until the run is over.
+        """Return the memory that a run uses, to be kept until the run is over.
 
         What a task group uses may be replaced before it runs, so it is kept if alive and checked when it runs.
 
         Raises:
-            DeviceError: A captured tensor is gone.
+            DeviceError: A captured tensor is gone, or was resized.
 
         """
         held = [operand.hold(code) for operand in self.fixed]
@@ -162,7 +164,8 @@ class SimulatedGraph:
         """Launch the graph on the current stream.
 
         Raises:
-            DeviceError: The stream is capturing (107026), the graph holds no capture, or a captured tensor is gone.
+            DeviceError: The stream is capturing (107026), the graph holds no capture, or a captured tensor is gone
+                or was resized.
 
         """
         doing = f"replay of graph {self._label!r}"
@@ -177,7 +180,7 @@ class SimulatedGraph:
                 done=set(),
                 where=f"in a replay of graph {self._label!r} ",
                 launches=self._launches,
-                held=self._tape.hold(self._device.choices.operator_failed_code),
+                hold=functools.partial(self._tape.hold, self._device.choices.operator_failed_code),
             )
             self._device.launch(stream, task)
 

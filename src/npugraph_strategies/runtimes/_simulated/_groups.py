@@ -17,7 +17,6 @@ from npugraph_strategies.runtimes._simulated._steps import Patch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from npugraph_strategies.runtimes._simulated._memory import Pool
     from npugraph_strategies.runtimes._simulated._steps import Launch
     from npugraph_strategies.runtimes._simulated._streams import SimulatedStream
 
@@ -30,9 +29,8 @@ _Replacement = tuple[tuple[Any, ...], dict[str, Any], tuple[Operand, ...]]
 class TaskGroup:
     """The handle of a task group: the operators that were captured between its begin and its end."""
 
-    def __init__(self, stream: SimulatedStream, pool: Pool) -> None:
+    def __init__(self, stream: SimulatedStream) -> None:
         self.stream = stream
-        self.pool = pool
         self.launches: list[Launch] = []
         self.update: Update | None = None
         self.spent = False
@@ -94,7 +92,7 @@ class Update(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves it 
         return known
 
     def _bind(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Replacement:
-        """Return the arguments for the tape: weak views stay weak, what is neither weak nor the pool's is kept."""
+        """Return the arguments for the tape: weak views stay weak, the rest is kept."""
         operands: list[Operand] = []
         views = self._stream.device.weak_views
 
@@ -102,9 +100,7 @@ class Update(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves it 
             if tensor.layout is not torch.strided:
                 return tensor
             storage = tensor.untyped_storage()
-            origin = views.origin(storage)
-            if origin.cdata != storage._cdata and not self.group.pool.holds(origin):  # noqa: SLF001 - identity
-                operands.append(Operand.of(storage, origin, op.name(), argument))
+            operands.append(Operand.of(storage, views.origin(storage), op.name(), argument))
             return alias(tensor, storage)
 
         bound = bind(op, args, kwargs, keep)

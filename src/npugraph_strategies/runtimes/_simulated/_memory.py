@@ -74,13 +74,14 @@ def _alive(ref: StorageWeakRef) -> bool:
 
 @attrs.frozen
 class Operand:
-    """Memory that a captured operator uses and does not own: a storage held weakly, with its address and size."""
+    """Memory that a captured operator uses: a storage held weakly, with its address and size."""
 
     ref: StorageWeakRef
     address: int
     nbytes: int
     op: str
     argument: str
+    """Empty for a fresh output."""
 
     @classmethod
     def of(cls, storage: UntypedStorage, ref: StorageWeakRef, op: str, argument: str) -> Operand:
@@ -102,7 +103,8 @@ class Operand:
             problem = "was moved to another address after the capture"
         else:
             return storage
-        raise device_error(code, "a replay", f"argument {self.argument!r} of {self.op} {problem}")
+        what = f"argument {self.argument!r}" if self.argument else "an output"
+        raise device_error(code, "a replay", f"{what} of {self.op} {problem}")
 
 
 class WeakViews:

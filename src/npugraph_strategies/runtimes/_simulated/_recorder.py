@@ -187,9 +187,7 @@ class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves i
             args=bound_args,
             kwargs=bound_kwargs,
             copies=tuple(
-                (index, keep("output", out))
-                for index, out in enumerate(outputs)
-                if out is not None and id(out) not in given
+                (index, keep("", out)) for index, out in enumerate(outputs) if out is not None and id(out) not in given
             ),
             operands=tuple(operands),
             grad=torch.is_grad_enabled(),

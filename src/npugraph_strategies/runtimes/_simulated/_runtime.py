@@ -142,7 +142,7 @@ class SimulatedRuntime:
                 raise device_error(107029, doing)
             if ours.capture.group is not None:
                 raise device_error(107033, doing, "a task group is open already")
-            ours.capture.group = TaskGroup(ours, ours.capture.pool)
+            ours.capture.group = TaskGroup(ours)
 
     def task_group_end(self, stream: RuntimeStream) -> TaskGroup:
         """Close the group and return its handle (107033 when none is open; 507903 when the capture has failed)."""

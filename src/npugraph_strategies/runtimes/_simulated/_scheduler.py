@@ -11,10 +11,11 @@ import attrs
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from npugraph_strategies.errors import DeviceError
 from npugraph_strategies.runtimes._codes import device_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, MutableSet, Sequence
+    from collections.abc import Callable, Iterator, MutableSet, Sequence
 
     from torch import UntypedStorage
 
@@ -54,7 +55,12 @@ class Task:
     where: str = ""
     launches: deque[Task] | None = None
     """The runs of one graph in order of launch: the next begins when the one before has finished."""
-    held: list[UntypedStorage] = attrs.field(factory=list)
+    hold: Callable[[], list[UntypedStorage]] = list
+    """Return the memory that the run uses, or raise because it is not where it was."""
+    held: list[UntypedStorage] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.held = self.hold()
 
     @property
     def finished(self) -> bool:
@@ -121,6 +127,7 @@ class Scheduler:
 
     def _run(self, *, limit: int | None = None, until: SimulatedStream | None = None) -> None:
         """Take steps until nothing can run, the limit is reached or the stream is empty."""
+        sound: set[Task] = set()  # meanwhile the host does nothing that could move their memory
         with quiet():
             while limit is None or limit > 0:
                 moves = [(s, c) for s in self._busy.values() for c in s.tasks[0].ready()]
@@ -128,9 +135,20 @@ class Scheduler:
                     return
                 alone = len(moves) == 1
                 stream, cursor = moves[0] if alone else self._random.choice(moves)
+                if stream.tasks[0] not in sound:
+                    sound.add(self._check(stream))
                 self._advance(stream, cursor, on=alone and limit is None)
                 if limit is not None:
                     limit -= 1
+
+    def _check(self, stream: SimulatedStream) -> Task:
+        """Return the stream's first task, or drop it because its memory is not where it was."""
+        try:
+            stream.tasks[0].hold()
+        except DeviceError:
+            self._drop(stream)
+            raise
+        return stream.tasks[0]
 
     def _advance(self, stream: SimulatedStream, cursor: Cursor, *, on: bool) -> None:
         """Take one step and, if `on`, the steps after it that concern nobody else."""
