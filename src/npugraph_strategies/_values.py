@@ -43,8 +43,8 @@ def host_value(call: OpCall, name: str, value: Any) -> Any:
     """Return `value` as the schema wants argument `name` of `call`, as a snapshot.
 
     Lists may be given as a list, tuple, range, NumPy array or CPU tensor and become a tuple; host tensors may be
-    given in the same forms and get the dtype of the captured one. Raises `InvalidValue`, or `UnknownArgument` when
-    the operator has no such argument.
+    given in the same forms, must have the shape of the captured one, and get its dtype. Raises `InvalidValue`, or
+    `UnknownArgument` when the operator has no such argument.
     """
     argument = call.signature.arguments.get(name)
     if argument is None:
@@ -136,12 +136,20 @@ def _instance(*kinds: type) -> Callable[[Any], Any]:
     return check
 
 
+def _number(value: Any) -> complex:
+    if not isinstance(value, (int, float, complex)) or (
+        isinstance(value, int) and not _LEAST <= value <= 2 * _MOST + 1
+    ):
+        raise TypeError  # an integer has to fit 64 bits, with or without sign
+    return value
+
+
 _SCALARS: Final[dict[str, Callable[[Any], Any]]] = {
     "int": _integer,
     "float": _float,
     "bool": _instance(bool),
     "str": _instance(str),
-    "number": _instance(bool, int, float, complex),
+    "number": _number,
 }
 
 
@@ -149,7 +157,7 @@ _SCALARS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def _host_tensor(call: OpCall, name: str, value: Any) -> Tensor:
-    """Return a private CPU tensor with the dtype, and the number of dimensions, of the captured one."""
+    """Return a private CPU tensor with the dtype and the shape of the captured one, which the operator keeps."""
     captured = call.arguments[name]
     if any(isinstance(leaf, Tensor) and leaf.device.type != "cpu" for leaf in leaves(value)):
         raise _invalid(call, name, "a host value (this device tensor would have to be copied back first)", value)
@@ -157,12 +165,19 @@ def _host_tensor(call: OpCall, name: str, value: Any) -> Tensor:
     if given is None:
         raise _invalid(call, name, "a tensor, or a sequence of numbers", value)
     dtype = captured.dtype if isinstance(captured, Tensor) else given.dtype
-    if isinstance(captured, Tensor) and given.dim() != captured.dim():
-        raise _invalid(call, name, f"a tensor of {captured.dim()} dimension(s), as captured", value)
+    if isinstance(captured, Tensor) and given.shape != captured.shape:
+        raise _invalid(call, name, f"a tensor of shape {list(captured.shape)}, as captured", value)
     kept = given.to(dtype, copy=True)
     if not _keeps(given, kept, value):
-        raise _invalid(call, name, f"a value that {dtype} can hold", value)
+        raise _invalid(call, name, _held_by(dtype), value)
     return kept
+
+
+def _held_by(dtype: torch.dtype) -> str:
+    """Return what a tensor of this dtype takes."""
+    if dtype is torch.bool:
+        return "truth values"
+    return f"{'numbers' if dtype.is_floating_point or dtype.is_complex else 'integers'} that {dtype} can hold"
 
 
 def _as_tensor(value: Any) -> Tensor | None:

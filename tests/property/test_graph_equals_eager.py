@@ -21,7 +21,10 @@ from npugraph_strategies.runtimes import SimulatedDevice, SimulatedRuntime
 from support.story import attn, paged, picky, story_session
 
 OPS = ("attn", "out", "paged", "picky", "mul", "add_", "view", "state", "table")
-LENS = st.lists(st.integers(0, 9), min_size=1, max_size=3)
+LENS = {
+    "lens": st.lists(st.integers(0, 9), min_size=1, max_size=3),
+    "context_lens": st.lists(st.integers(0, 9), min_size=1, max_size=1),  # a host tensor keeps its shape
+}
 HANDLED = {"attn": "lens", "out": "lens", "paged": "context_lens", "picky": "lens", "table": "lens"}
 
 
@@ -101,10 +104,10 @@ class GraphEqualsEager(RuleBasedStateMachine):
 
     def _routed(self, data):
         """Draw new values and one of the four ways to route them; return what to pass."""
-        new = [data.draw(LENS) for _ in self.names]
+        new = [data.draw(LENS[name]) for name in self.names]
         way = data.draw(st.sampled_from(["broadcast", "each", "label", "callable"]))
         if way == "broadcast":
-            by_name = {name: data.draw(LENS) for name in dict.fromkeys(self.names)}
+            by_name = {name: data.draw(LENS[name]) for name in dict.fromkeys(self.names)}
             self.values = [by_name[name] for name in self.names]
             return by_name
         self.values = new
@@ -133,7 +136,7 @@ class GraphEqualsEager(RuleBasedStateMachine):
     @rule(data=st.data())
     def partial_step(self, data):
         i = data.draw(st.integers(0, len(self.names) - 1))
-        self.values = [*self.values[:i], data.draw(LENS), *self.values[i + 1 :]]
+        self.values = [*self.values[:i], data.draw(LENS[self.names[i]]), *self.values[i + 1 :]]
         self.graph.step(by_label({f"#{i}": {self.names[i]: self.values[i]}}), rest=KEEP)
         self._eager()
 

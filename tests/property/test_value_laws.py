@@ -17,9 +17,6 @@ from support import toys
 
 QUICK = settings(max_examples=80, deadline=None)
 KINDS = OpCall.bind(f"{toys.LIBRARY.ns}::kinds", (torch.zeros(1),))
-HOST = OpCall.bind(
-    toys.FILL.ops[0], (torch.zeros(1), torch.zeros(1, dtype=torch.int32), torch.zeros(1), torch.zeros(1))
-)
 int32 = st.integers(-(2**31), 2**31 - 1)
 FORMS = {
     "list": list,
@@ -35,6 +32,12 @@ forms = st.sampled_from(sorted(FORMS))
 numbers = st.lists(int32, max_size=5)
 
 
+def host(count):
+    """Return a call that was captured with a host tensor of so many numbers."""
+    x = torch.zeros(1)
+    return OpCall.bind(toys.FILL.ops[0], (x, torch.zeros(count, dtype=torch.int32), x, x))
+
+
 @QUICK
 @given(numbers, forms)
 def test_every_form_is_the_same_list(values, form):
@@ -48,7 +51,7 @@ def test_every_form_is_the_same_list(values, form):
 @given(numbers, forms)
 def test_every_form_is_the_same_tensor(values, form):
     """A host tensor gets the captured dtype, and the same numbers, from every form."""
-    kept = host_value(HOST, "lens", FORMS[form](values))
+    kept = host_value(host(len(values)), "lens", FORMS[form](values))
     assert kept.dtype is torch.int32
     assert kept.tolist() == values
 
@@ -68,7 +71,7 @@ def test_the_callers_value_is_not_shared(values, form, name):
 @given(numbers, forms, forms)
 def test_the_same_numbers_are_the_same_value(values, one, other):
     """Two forms of the same numbers give values that are the same for the operator, and a second pass keeps them."""
-    for call, name in ((KINDS, "lo"), (HOST, "lens")):
+    for call, name in ((KINDS, "lo"), (host(len(values)), "lens")):
         first, second = host_value(call, name, FORMS[one](values)), host_value(call, name, FORMS[other](values))
         assert same_value(first, second)
         assert same_value(host_value(call, name, first), first)
@@ -78,8 +81,21 @@ def test_the_same_numbers_are_the_same_value(values, one, other):
 @given(numbers, numbers)
 def test_other_numbers_are_another_value(one, other):
     """Values are the same exactly if their numbers are."""
-    for call, name in ((KINDS, "lo"), (HOST, "lens")):
-        assert same_value(host_value(call, name, one), host_value(call, name, other)) is (one == other)
+    lists = [host_value(KINDS, "lo", numbers) for numbers in (one, other)]
+    tensors = [host_value(host(len(numbers)), "lens", numbers) for numbers in (one, other)]
+    assert same_value(*lists) is same_value(*tensors) is (one == other)
+
+
+@QUICK
+@given(numbers, numbers, forms)
+def test_a_host_tensor_keeps_its_shape(captured, values, form):
+    """An operator that was captured with a shape takes exactly as many numbers, from every form."""
+    call = host(len(captured))
+    if len(values) == len(captured):
+        assert host_value(call, "lens", FORMS[form](values)).tolist() == values
+    else:
+        with pytest.raises(InvalidValue, match=rf"a tensor of shape \[{len(captured)}\], as captured"):
+            host_value(call, "lens", FORMS[form](values))
 
 
 odd = st.sampled_from([None, True, "3", 2.0, 0.5, [1], (), {}, 1j, b"3", 2**63, torch.tensor(1.0), np.float32(1)])

@@ -128,6 +128,8 @@ def test_none_is_refused_elsewhere(name):
         ("s", "", ""),
         ("n", 3, 3),
         ("n", 0.5, 0.5),
+        ("n", -BIG, -BIG),
+        ("n", 2 * BIG - 1, 2 * BIG - 1),
         ("lf", [1, 0.5], (1.0, 0.5)),
         ("lb", [True, False], (True, False)),
         ("ls", ["a", ""], ("a", "")),
@@ -153,6 +155,8 @@ def test_scalars_and_their_lists(name, value, kept):
         ("b", 0),
         ("s", b"a"),
         ("n", "1"),
+        ("n", -BIG - 1),
+        ("n", 2 * BIG),
         ("lf", ["1"]),
         ("lf", 0.5),
         ("lb", [1]),
@@ -212,20 +216,20 @@ def test_read_only_arrays():
         [[1], [2, 3]],
         [None],
         [3.0, 5.0],
-        [0.5],
+        [0.5, 1],
         [True, False],
         [True, 5],
-        torch.tensor([3.0]),
-        torch.tensor([True]),
-        np.array([0.5]),
-        [2**31],
-        [-(2**31) - 1],
-        [2**70],
+        torch.tensor([3.0, 5.0]),
+        torch.tensor([True, False]),
+        np.array([0.5, 1]),
+        [2**31, 0],
+        [-(2**31) - 1, 0],
+        [2**70, 0],
         3,
         [[3]],
         torch.tensor(3),
-        torch.tensor([3], device="meta"),
-        [torch.tensor(3, device="meta")],
+        torch.tensor([3, 5], device="meta"),
+        [torch.tensor(3, device="meta"), 5],
     ],
     ids=repr,
 )
@@ -242,14 +246,47 @@ def test_the_bounds_of_the_dtype_are_values():
 
 def test_an_empty_host_tensor():
     """An empty list has no number that could be of the wrong kind."""
-    assert host_value(fill(), "lens", []).dtype is torch.int32
+    assert host_value(fill(count=0), "lens", []).dtype is torch.int32
+
+
+@pytest.mark.parametrize(
+    "value", [[], [3], [3, 5, 7], (3,), range(3), np.array([3]), torch.tensor([3]), 3, [[3, 5]]], ids=repr
+)
+def test_a_host_tensor_of_another_shape(value):
+    """An operator that was captured with a host tensor takes another of its shape only."""
+    with pytest.raises(InvalidValue) as caught:
+        host_value(fill(), "lens", value)
+    assert caught.value.expected == "a tensor of shape [2], as captured"
+    assert caught.value.given == as_given(value)
+
+
+def test_a_tensor_left_out_at_capture_has_no_shape_to_keep():
+    """Without a captured tensor there is nothing to compare with."""
+    assert host_value(KINDS, "t", [1, 2, 3]).shape == (3,)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "expected"),
+    [
+        (torch.int32, [1.0, 2.0], "integers that torch.int32 can hold"),
+        (torch.int32, [True, False], "integers that torch.int32 can hold"),
+        (torch.int32, [2**31, 0], "integers that torch.int32 can hold"),
+        (torch.float16, [True, False], "numbers that torch.float16 can hold"),
+        (torch.bool, [1, 0], "truth values"),
+    ],
+)
+def test_numbers_of_another_kind(dtype, value, expected):
+    """The error says which kind of number the captured dtype takes."""
+    with pytest.raises(InvalidValue) as caught:
+        host_value(fill(dtype), "lens", value)
+    assert (caught.value.expected, caught.value.given) == (expected, str(value))
 
 
 def test_floats_take_integers():
     """Integers are fine for a floating-point tensor, truth values are not."""
     assert host_value(fill(torch.float16), "lens", [1, 2]).dtype is torch.float16
     with pytest.raises(InvalidValue):
-        host_value(fill(torch.float16), "lens", [True])
+        host_value(fill(torch.float16), "lens", [True, False])
 
 
 def test_truth_values_for_a_truth_tensor():
