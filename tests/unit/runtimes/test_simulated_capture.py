@@ -407,3 +407,22 @@ def test_modes_above_the_recorder_survive_its_end(runtime):
             torch.ones(1)
     assert spy.seen == 2
     assert graph.task_count == 1
+
+
+def test_another_thread_on_the_stream_is_captured_too(runtime):
+    """What any thread launches on a capturing stream belongs to the capture, until the thread leaves the stream."""
+    x, stream, made = torch.ones(2), runtime.capture_stream(), []
+
+    def launch():
+        with runtime.stream(stream):
+            made.append(x + 1)
+            with runtime.stream(stream):
+                made.append(made[0] * 3)
+        made.append(x + 2)
+        assert _get_current_dispatch_mode_stack() == []
+
+    graph, _ = captured(runtime, lambda: in_thread(launch))
+    assert graph.task_count == 2
+    assert made[2].tolist() == [3, 3]
+    graph.replay()
+    assert [m.tolist() for m in made] == [[2, 2], [6, 6], [3, 3]]

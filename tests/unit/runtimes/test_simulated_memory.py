@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import gc
 
+import numpy as np
 import pytest
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.testing._internal.two_tensor import TwoTensor
 
-from npugraph_strategies.errors import DeviceError
+from npugraph_strategies.errors import BadArguments, DeviceError
 from npugraph_strategies.runtimes._simulated import SimulatedRuntime
 
 
@@ -301,3 +303,48 @@ def test_memory_that_is_resized_inside_the_capture_is_followed(runtime):
         graph.replay()
         assert out.tolist() == [3, 5, 7, 9]
         assert z.tolist() == [2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("make", [torch.from_numpy, torch.as_tensor, torch.asarray])
+def test_values_of_the_host_are_copied(runtime, make):
+    """Captured work and replays leave the host's own memory alone, even where they write to what was made of it."""
+    values = np.arange(4.0)[1:]
+    graph, (y, taken) = captured(runtime, lambda: (make(values) + 1, make(values).mul_(2)))
+    values[:] = 7
+    for _ in range(2):
+        graph.replay()
+        assert (y.tolist(), taken.tolist()) == ([2, 3, 4], [2, 4, 6])
+    assert values.tolist() == [7, 7, 7]
+
+
+def test_lifting_leaves_its_argument_alone(runtime):
+    """A tensor from outside that is lifted is a value of the host like any other."""
+    outside = torch.arange(6.0).view(2, 3)
+    graph, y = captured(runtime, lambda: torch.ops.aten.lift_fresh(outside.t()) + 1)
+    outside.fill_(7)
+    graph.replay()
+    assert y.tolist() == [[1, 4], [2, 5], [3, 6]]
+    assert outside.eq(7).all()
+
+
+def test_a_buffer_of_the_host_is_an_operand(runtime):
+    """``torch.frombuffer`` reaches no operator: its tensor is one from outside, read by each replay."""
+    outside = torch.frombuffer(bytearray(8), dtype=torch.int32)
+    graph, y = captured(runtime, lambda: outside + 1)
+    graph.replay()
+    assert (y.tolist(), outside.tolist()) == ([1, 1], [0, 0])
+
+
+@pytest.mark.parametrize(
+    ("tensor", "problem"),
+    [
+        (torch.ones(2, device="meta"), "a tensor on meta is not on this device"),
+        (torch.eye(2).to_sparse(), "only dense tensors"),
+        (TwoTensor(torch.ones(2), torch.ones(2)), "a TwoTensor without memory of its own"),
+    ],
+    ids=["meta", "sparse", "wrapper"],
+)
+def test_only_memory_of_the_device_has_weak_views(runtime, tensor, problem):
+    """Tensors without memory on the device are refused, as on an NPU."""
+    with pytest.raises(BadArguments, match=f"weak_view: {problem}.*; expected a tensor on simulated:0"):
+        runtime.weak_view(tensor)

@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from npugraph_strategies.errors import NotCapturable
-from npugraph_strategies.runtimes._simulated._memory import alias, poison
+from npugraph_strategies.runtimes._simulated._memory import alias, new_storage, poison
 from npugraph_strategies.runtimes._simulated._modes import ClosableMode
 from npugraph_strategies.runtimes._simulated._operators import (
     Kind,
@@ -112,13 +112,17 @@ class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves i
         return result
 
     def _constant(self, stream: SimulatedStream, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Take a value that the host just made (``torch.tensor``); the graph owns the memory it lies in."""
-        result = op(*args, **kwargs)
-        for tensor in tensors(result):
-            mine = alias(tensor, self._capture.adopt(tensor.untyped_storage()))
+        """Take a value of the host (``torch.tensor``) into memory of the graph; the host's own is left alone."""
+
+        def taken(tensor: Tensor) -> Tensor:
+            storage = new_storage(tensor.untyped_storage().nbytes()).copy_(tensor.untyped_storage())
+            made = alias(tensor, self._capture.adopt(storage))
+            mine, _ = self._capture.refer(op.name(), "", made)
             with self._capture.device.lock:
                 self._capture.append(stream, Restore(mine, mine.clone()))
-        return result
+            return made
+
+        return map_tensors(op(*args, **kwargs), taken)
 
     def _view(
         self, stream: SimulatedStream, shadow: Shadow, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from npugraph_strategies.errors import AttachRefused
+from npugraph_strategies.errors import AttachRefused, BadArguments
 from npugraph_strategies.runtimes._codes import device_error
 from npugraph_strategies.runtimes._simulated._device import SimulatedDevice
 from npugraph_strategies.runtimes._simulated._events import SimulatedEvent
 from npugraph_strategies.runtimes._simulated._graph import SimulatedGraph
 from npugraph_strategies.runtimes._simulated._groups import TaskGroup, Update
+from npugraph_strategies.runtimes._simulated._recorder import Recorder
+from npugraph_strategies.runtimes._simulated._shapes import misplaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,11 +109,20 @@ class SimulatedRuntime:
 
     @contextlib.contextmanager
     def stream(self, stream: RuntimeStream) -> Iterator[None]:
-        """Make `stream` this thread's current one."""
-        before = self.current_stream()
-        self._here.stream = self._device.owned(stream)
+        """Make `stream` this thread's current one; if another thread captures it, what is launched is captured too."""
+        before, ours = self.current_stream(), self._device.owned(stream)
+        capture = ours.capture
+        self._here.stream = ours
         try:
-            yield
+            if capture is None or capture.thread == threading.get_ident():
+                yield
+                return
+            recorder = Recorder(capture, self.current_stream)
+            recorder.open()
+            try:
+                yield
+            finally:
+                recorder.close()
         finally:
             self._here.stream = before
 
@@ -215,9 +226,15 @@ class SimulatedRuntime:
         """Return a tensor over the same memory, with the same geometry, that keeps nothing alive.
 
         Use it only while that memory lives: as on the device, nothing checks. What is launched with it is checked.
+
+        Raises `BadArguments` for a tensor without memory on this device.
         """
-        with _disable_current_modes(), self._device.lock:
-            return self._device.weak_views.make(tensor)
+        try:
+            with _disable_current_modes(), self._device.lock:
+                return self._device.weak_views.make(tensor)
+        except RuntimeError as error:
+            problem = misplaced([tensor]) or f"a {type(tensor).__name__} without memory of its own"
+            raise BadArguments("weak_view", f"{problem}; expected a tensor on {self.name}") from error
 
     def in_pool(self, graph: RuntimeGraph, tensor: Tensor) -> bool:
         """Tell whether the memory was allocated by a capture into this graph's pool (weak views are accepted).
