@@ -329,3 +329,24 @@ def test_the_same_seed_gives_the_same_trace():
     assert trace_of(1) == trace_of(1)
     assert len({trace_of(seed) for seed in range(8)}) > 1
     assert len(trace_of(0)) == 16
+
+
+def test_the_trace_says_what_was_done(runtime):
+    """A wait that passed is a wait, not the report of a hang."""
+    event, joined = runtime.new_event("x"), StreamEvent(runtime.simulated_device, "halfway")
+    one, two = runtime.new_stream(), runtime.new_stream()
+    event.record(one)
+    event.wait(two)
+    joined.record(one)
+    joined.wait(two)
+    said = [what for _, what in runtime.simulated_device.trace]
+    assert said == ["record 'x'", "wait 'x'", "mark 'halfway'", "wait for mark 'halfway'"]
+
+
+def test_what_died_leaves_nothing_in_the_count(runtime):
+    """Counting costs no memory for what is gone."""
+    counter = runtime.simulated_device.events
+    for _ in range(100):
+        runtime.new_event()
+    assert counter.in_use == 0
+    assert len(counter._returned) <= 1

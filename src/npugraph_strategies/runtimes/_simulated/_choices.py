@@ -28,7 +28,7 @@ class Choices:
     """At the end of an update whose operators differ from the group's in name or number. Nothing is patched."""
 
     operator_failed_code: int = 507015
-    """An operator raises during a replay, or captured memory is gone or moved. That replay is dropped; the device lives."""
+    """An operator raises during a replay, or captured memory is gone or moved. The replay is dropped, no more."""
 
     spent_graph_code: int = 107017
     """Replay of a graph that holds no capture; update of a group whose graph was reset."""

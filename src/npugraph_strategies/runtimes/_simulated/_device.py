@@ -66,6 +66,9 @@ class Counter:
                 f"the device has {self._limit} {self._kind}, {self.in_use} are in use, 1 more is needed",
             )
             raise ResourceExhausted(code=error.code, doing=error.doing, problem=error.problem)
+        for _ in range(len(self._returned)):  # fold them in; others may come meanwhile
+            self._returned.pop()
+            self._taken -= 1
         self._taken += 1
         given_back = weakref.finalize(owner, self._returned.append, None)
         given_back.atexit = False

@@ -82,7 +82,7 @@ class Task:
         """Say what each cursor waits for."""
         if not self.first:
             return [f"{self.where}for an earlier replay of the same graph"]
-        return [f"{self.where}{c.steps[c.at]}" for c in self.cursors if not c.finished]
+        return [f"{self.where}{c.steps[c.at].lacks}" for c in self.cursors if not c.finished]
 
 
 class Scheduler:

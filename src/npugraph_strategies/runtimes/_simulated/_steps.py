@@ -37,6 +37,11 @@ class Step(Protocol):
     free: ClassVar[bool]
     """True: it never waits, and nothing else waits for it."""
 
+    @property
+    def lacks(self) -> str:
+        """Say what it waits for when it cannot run."""
+        ...
+
     def ready(self, done: MutableSet[Marker]) -> bool:
         """Tell whether it can run now; `done` holds the markers that were passed."""
         ...
@@ -66,6 +71,7 @@ class _Always:
     """A step that never waits."""
 
     free: ClassVar[bool] = False
+    lacks = ""
 
     def ready(self, done: MutableSet[Marker]) -> bool:  # noqa: ARG002 - the protocol's shape
         """Say yes."""
@@ -109,6 +115,11 @@ class AwaitFlag:
     consumes: bool
 
     def __str__(self) -> str:
+        return f"wait {self.flag.label!r}"
+
+    @property
+    def lacks(self) -> str:
+        """Say which event nobody has recorded."""
         return f"for event {self.flag.label!r}, which nobody has recorded"
 
     def ready(self, done: MutableSet[Marker]) -> bool:  # noqa: ARG002 - the protocol's shape
@@ -143,6 +154,11 @@ class AwaitMark:
     marker: Marker
 
     def __str__(self) -> str:
+        return f"wait for mark {self.marker.label!r}"
+
+    @property
+    def lacks(self) -> str:
+        """Say which event was not reached."""
         return f"for stream event {self.marker.label!r}, which its stream has not reached"
 
     def ready(self, done: MutableSet[Marker]) -> bool:
@@ -168,7 +184,7 @@ def _described(tensor: Tensor) -> str:
 
 
 @attrs.define(eq=False)
-class Launch:
+class Launch(_Always):
     """One captured operator, with aliases of the memory that it reads and writes."""
 
     free: ClassVar[bool] = True
@@ -188,10 +204,6 @@ class Launch:
 
     def __str__(self) -> str:
         return str(self.op.name())
-
-    def ready(self, done: MutableSet[Marker]) -> bool:  # noqa: ARG002 - the protocol's shape
-        """Say yes."""
-        return True
 
     def run(self, done: MutableSet[Marker]) -> None:  # noqa: ARG002 - the protocol's shape
         """Run the operator, and copy what it returned afresh into the captured outputs."""
