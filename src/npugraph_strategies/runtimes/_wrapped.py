@@ -48,6 +48,12 @@ PRIMITIVES: Final = (
 """The names of everything that reaches the device."""
 
 
+def _check_inner(_: object, __: attrs.Attribute[GraphRuntime], inner: object) -> None:
+    if isinstance(inner, type):
+        message = f"wrap a runtime, not the class {inner.__name__}: {inner.__name__}()"
+        raise TypeError(message)
+
+
 @attrs.define(eq=False)
 class WrappedRuntime:
     """Forward a whole runtime; subclasses override `_primitive`.
@@ -57,7 +63,7 @@ class WrappedRuntime:
     runtime offers beyond the protocol is reached through `inner`.
     """
 
-    inner: GraphRuntime
+    inner: GraphRuntime = attrs.field(validator=_check_inner)
 
     def _primitive(
         self, name: str, fn: Callable[..., T], *args: Any, label: str = "", stream: RuntimeStream | None = None

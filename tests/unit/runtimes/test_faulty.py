@@ -5,6 +5,7 @@ import pytest
 from npugraph_strategies.errors import DeviceError
 from npugraph_strategies.runtimes._faulty import FaultyRuntime, InjectedFault
 from npugraph_strategies.runtimes._recording import RecordingRuntime
+from npugraph_strategies.runtimes._simulated import SimulatedRuntime
 from npugraph_strategies.runtimes._wrapped import PRIMITIVES
 
 
@@ -102,3 +103,10 @@ def test_a_recorder_above_sees_the_fault_and_one_below_does_not(plain):
         above.synchronize()
     assert above.primitives[0].error == "InjectedFault: injected fault at synchronize (number 0)"
     assert below.names() == ()
+
+
+@pytest.mark.parametrize("wrapper", [lambda inner: FaultyRuntime(inner, fail_at=None), RecordingRuntime])
+def test_a_class_is_no_runtime(wrapper):
+    """Forgotten parentheses are found at once."""
+    with pytest.raises(TypeError, match=r"wrap a runtime, not the class SimulatedRuntime: SimulatedRuntime\(\)"):
+        wrapper(SimulatedRuntime)
