@@ -100,7 +100,7 @@ class GraphRuntime(Protocol):
 
     @property
     def capture_lock(self) -> RuntimeLock:
-        """Return the lock that one capture on this *device* holds (shared by all runtimes of the device)."""
+        """Return the reentrant lock that one capture on this *device* holds (shared by all runtimes of the device)."""
         ...
 
     @property

@@ -120,7 +120,7 @@ class NpuRuntime:
 
     @property
     def capture_lock(self) -> RuntimeLock:
-        """Return the lock of the device, shared by every runtime of it in this process."""
+        """Return the reentrant lock of the device, shared by every runtime of it in this process."""
         return capture_lock_of(self._device.index)
 
     @property

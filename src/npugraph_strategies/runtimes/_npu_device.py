@@ -27,9 +27,9 @@ _CAPTURE_LOCKS: Final[dict[int, RuntimeLock]] = {}
 
 
 def capture_lock_of(index: int) -> RuntimeLock:
-    """Return the lock of a device index: the same one for every caller in this process."""
+    """Return the reentrant lock of a device index: the same one for every caller in this process."""
     # setdefault is atomic, unlike a cached function, which two threads may both run.
-    return _CAPTURE_LOCKS.setdefault(index, threading.Lock())
+    return _CAPTURE_LOCKS.setdefault(index, threading.RLock())
 
 
 @final

@@ -248,7 +248,7 @@ class PlainRuntime:
     asked: list = attrs.Factory(list)
     name: str = "plain:0"
     current: PlainStream = PlainStream(0)
-    capture_lock: threading.Lock = attrs.Factory(threading.Lock)
+    capture_lock: threading.RLock = attrs.Factory(threading.RLock)
     update_lock: object = attrs.Factory(threading.RLock)
 
     def device(self):

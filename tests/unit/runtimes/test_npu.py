@@ -188,10 +188,12 @@ def test_one_capture_lock_per_device(module):
     assert first.update_lock is not second.update_lock
 
 
-def test_the_update_lock_is_reentrant(runtime):
-    """Its owner may take it again, another thread may not."""
-    with runtime.update_lock, runtime.update_lock:
-        assert in_thread(lambda: runtime.update_lock.acquire(blocking=False)) is False
+@pytest.mark.parametrize("name", ["update_lock", "capture_lock"])
+def test_the_locks_are_reentrant(runtime, name):
+    """Their owner may take them again, another thread may not."""
+    lock = getattr(runtime, name)
+    with lock, lock:
+        assert in_thread(lambda: lock.acquire(blocking=False)) is False
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------
