@@ -7,6 +7,7 @@ behaviour differs, subclass one of them and override a hook.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
@@ -15,12 +16,12 @@ from torch import Tensor
 from npugraph_strategies._containers import leaves, map_leaves
 from npugraph_strategies._helpers import NoWorkspace, OutputPolicy, WorkspacePolicy
 from npugraph_strategies._names import OP_TYPES, OpLike, qualified_name, resolve
-from npugraph_strategies._schema import signature_of
+from npugraph_strategies._schema import REQUIRED, signature_of
 from npugraph_strategies._values import as_given, snapshot
-from npugraph_strategies.errors import InvalidValue, UnknownParameter
+from npugraph_strategies.errors import BadArguments, InvalidValue, UnknownParameter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from npugraph_strategies._calls import OpCall
     from npugraph_strategies._lengths import LengthRule
@@ -91,16 +92,44 @@ def _ops(value: OpLike | Iterable[OpLike]) -> tuple[str, ...]:
 
 
 def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
-    pairs = (value,) if isinstance(value[0], OP_TYPES) else value
-    return tuple((qualified_name(default), qualified_name(out)) for default, out in pairs)
+    single = isinstance(value, (tuple, list)) and bool(value) and isinstance(value[0], OP_TYPES)
+    pairs = [value] if single or isinstance(value, OP_TYPES) else value
+    try:
+        return tuple((qualified_name(default), qualified_name(out)) for default, out in map(_pair, pairs))
+    except TypeError:
+        raise TypeError(f"variants must be (overload, its out overload) pairs; given {value!r}") from None
 
 
-def _rules(value: Any) -> tuple[LengthRule, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
+def _pair(value: Any) -> tuple[OpLike, OpLike]:
+    match value:
+        case (default, out) if isinstance(default, OP_TYPES) and isinstance(out, OP_TYPES):
+            return default, out
+    raise TypeError
 
 
-def _policies(value: Iterable[OutputPolicy]) -> tuple[OutputPolicy, ...]:
-    return tuple(value)
+def _several(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+
+
+def _having(*names: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
+    """Return a validator of a policy, or of several: each is an instance that has these names."""
+
+    def validate(_: Any, field: attrs.Attribute[Any], value: Any) -> None:
+        for given in value if isinstance(value, tuple) else (value,):
+            if isinstance(given, type):
+                raise TypeError(f"{field.name} must be an instance; given the class {given!r}")
+            lacking = [name for name in names if not hasattr(given, name)]
+            if lacking:
+                raise TypeError(
+                    f"{field.name} must have {', '.join(names)}; given {given!r}, which lacks {', '.join(lacking)}"
+                )
+
+    return validate
+
+
+_RULES = _having("names", "check")
+_WORKSPACE = _having("names", "helper", "at_capture", "at_update")
+_OUTPUTS = _having("into", "names", "helper", "allocate")
 
 
 class DeclaredHandler:
@@ -164,8 +193,14 @@ def _same_form(call: OpCall, name: str, value: Any) -> None:
     captured = call.arguments[name]
     if value is captured or (captured is not None and _forms(value) == _forms(captured)):
         return
-    expected = "left out, as captured" if captured is None else f"{as_given(captured)}, as captured"
-    raise InvalidValue(call.name, name, expected, as_given(value))
+    expected, given = "left out" if captured is None else as_given(captured), as_given(value)
+    if expected == given:
+        expected, given = f"{expected} with {_strides(captured)}", f"{given} with {_strides(value)}"
+    raise InvalidValue(call.name, name, f"{expected}, as captured", given)
+
+
+def _strides(value: Any) -> str:
+    return f"strides {', '.join(str(list(leaf.stride())) for leaf in leaves(value) if isinstance(leaf, Tensor))}"
 
 
 def _forms(value: Any) -> list[Any]:
@@ -190,8 +225,8 @@ class UpdateParams(DeclaredHandler):
     ops: tuple[str, ...] = attrs.field(converter=_ops)
     params: tuple[str, ...] = attrs.field(converter=_names)
     rebind: tuple[str, ...] = attrs.field(converter=_names, default=(), kw_only=True)
-    lengths: tuple[LengthRule, ...] = attrs.field(converter=_rules, default=(), kw_only=True)
-    workspace: WorkspacePolicy = attrs.field(factory=NoWorkspace, kw_only=True)
+    lengths: tuple[LengthRule, ...] = attrs.field(converter=_several, validator=_RULES, default=(), kw_only=True)
+    workspace: WorkspacePolicy = attrs.field(factory=NoWorkspace, validator=_WORKSPACE, kw_only=True)
 
 
 @attrs.frozen
@@ -208,9 +243,9 @@ class OutVariant(DeclaredHandler):
     variants: tuple[tuple[str, str], ...] = attrs.field(converter=_pairs)
     params: tuple[str, ...] = attrs.field(converter=_names)
     rebind: tuple[str, ...] = attrs.field(converter=_names, default=(), kw_only=True)
-    lengths: tuple[LengthRule, ...] = attrs.field(converter=_rules, default=(), kw_only=True)
-    workspace: WorkspacePolicy = attrs.field(factory=NoWorkspace, kw_only=True)
-    outputs: tuple[OutputPolicy, ...] = attrs.field(converter=_policies, default=(), kw_only=True)
+    lengths: tuple[LengthRule, ...] = attrs.field(converter=_several, validator=_RULES, default=(), kw_only=True)
+    workspace: WorkspacePolicy = attrs.field(factory=NoWorkspace, validator=_WORKSPACE, kw_only=True)
+    outputs: tuple[OutputPolicy, ...] = attrs.field(converter=_several, validator=_OUTPUTS, default=(), kw_only=True)
 
     @property
     def ops(self) -> tuple[str, ...]:  # type: ignore[override]  # computed here, a field there
@@ -223,5 +258,8 @@ class OutVariant(DeclaredHandler):
         if target is not None:
             known = signature_of(resolve(target)).arguments
             made = {o.into: o.allocate(call) for o in self.outputs if o.into in known}
+            for name, argument in known.items():
+                if argument.default is REQUIRED and name not in made and name not in call.arguments:
+                    raise BadArguments(target, f"nothing makes argument {name!r}: add a policy for it to outputs=")
             call = call.replace(target, **made)
         return super().prepare_capture(call, runtime)

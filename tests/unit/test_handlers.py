@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pickle
 
+import attrs
 import pytest
 import torch
 
 from npugraph_strategies import OpCall, OutVariant, UpdateParams
 from npugraph_strategies._handlers import updatable
-from npugraph_strategies.errors import InvalidValue, UnknownParameter
-from npugraph_strategies.handlers import BUILTIN, FIA_V1, MLA
+from npugraph_strategies.errors import BadArguments, InvalidValue, UnknownParameter
+from npugraph_strategies.handlers import BUILTIN, FIA_V1, MLA, EmptyLike, MaxWorkspace
 from npugraph_strategies.runtimes import SimulatedRuntime
 from support import toys
 from support.families import CASES, FUSED, fused, latent
@@ -43,6 +44,57 @@ def test_variants_as_objects():
     """Variants may be given as overloads."""
     single = torch.ops.nstest.single
     assert OutVariant((single, single.out), "lens") == OutVariant(("nstest::single", "nstest::single.out"), "lens")
+
+
+@pytest.mark.parametrize(
+    "variants",
+    [
+        "my::op",
+        torch.ops.aten.relu,
+        ("my::op",),
+        ("my::op", "my::op.out", "my::op.other"),
+        ("my::op", ("my::op", "my::op.out")),
+        (("my::op", "my::op.out"), "my::op.out"),
+        [("my::op", "my::op.out", "my::op.other")],
+        ["ab"],
+        3,
+        None,
+    ],
+    ids=repr,
+)
+def test_variants_are_pairs(variants):
+    """One name, or anything but pairs of names, is refused with what is wanted."""
+    with pytest.raises(TypeError, match=r"variants must be \(overload, its out overload\) pairs; given"):
+        OutVariant(variants, "lengths")
+
+
+@pytest.mark.parametrize(
+    ("field", "names"),
+    [
+        ("lengths", "names, check"),
+        ("workspace", "names, helper, at_capture, at_update"),
+        ("outputs", "into, names, helper, allocate"),
+    ],
+)
+@pytest.mark.parametrize("wrong", ["q", 3, None, {}], ids=repr)
+def test_what_is_no_policy(field, names, wrong):
+    """A policy or rule that lacks what the hooks use is refused where it is given."""
+    wrong = [wrong] if wrong == {} else wrong
+    with pytest.raises(TypeError, match=f"{field} must have {names}; given .*, which lacks {names}"):
+        OutVariant(("my::op", "my::op.out"), "lengths", **{field: wrong})
+
+
+def test_a_policy_is_an_instance():
+    """A class is not taken for one of its instances."""
+    with pytest.raises(TypeError, match="workspace must be an instance; given the class"):
+        UpdateParams("my::op", "lengths", workspace=MaxWorkspace)
+
+
+def test_one_policy_or_several():
+    """A single output policy or rule may be given as it is, several in any iterable."""
+    one = OutVariant(("my::op", "my::op.out"), "lengths", outputs=EmptyLike("out", like="q"))
+    assert one.outputs == (EmptyLike("out", like="q"),)
+    assert attrs.evolve(one, outputs=iter(one.outputs)) == one
 
 
 def test_variants_are_served_once_each():
@@ -115,6 +167,14 @@ def test_only_what_the_variant_takes_is_made():
     assert "lse" not in prepared.arguments
 
 
+def test_an_output_that_nobody_makes():
+    """A handler that forgot a policy is told where it belongs."""
+    with pytest.raises(
+        BadArguments, match=r"single\.out: nothing makes argument 'out': add a policy for it to outputs="
+    ):
+        attrs.evolve(toys.SINGLE, outputs=()).prepare_capture(OpCall.bind("nstest::single", (Q, [1])), RUNTIME)
+
+
 def test_a_callers_own_outputs_are_kept():
     """A call of the out variant keeps its outputs, and gets the workspace that it lacks."""
     out = [torch.empty(3), torch.empty(1)]
@@ -162,6 +222,14 @@ def test_a_rebind_of_another_form(value):
     """A tensor of another shape, dtype or device, or no tensor at all, is refused with the captured form."""
     with pytest.raises(InvalidValue, match=r"a torch.float32 tensor of shape \[2\], as captured"):
         toys.FILL.validate_update(fill(torch.zeros(2)), {"table": value})
+
+
+def test_a_rebind_of_other_strides():
+    """Where only the strides differ, the error shows them."""
+    with pytest.raises(InvalidValue) as caught:
+        toys.FILL.validate_update(fill(torch.zeros(2, 3)), {"table": torch.zeros(3, 2).t()})
+    assert caught.value.expected == "a torch.float32 tensor of shape [2, 3] with strides [3, 1], as captured"
+    assert caught.value.given == "a torch.float32 tensor of shape [2, 3] with strides [1, 2]"
 
 
 def test_a_rebind_of_what_was_left_out():
