@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import fnmatch
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final
 
 import attrs
@@ -58,6 +58,8 @@ def each(values: Sequence[Mapping[str, Any] | Keep], /) -> Each:
     >>> each([{"context_lens": [3]}, KEEP])
     Each(items=({'context_lens': [3]}, KEEP))
     """
+    if isinstance(values, (Mapping, str)) or not isinstance(values, Iterable):
+        raise TypeError(f"each wants a list of mappings, one per record in capture order; given {values!r}")
     return Each(tuple(values))
 
 
@@ -71,6 +73,8 @@ def by_label(values: Mapping[str, Mapping[str, Any] | Keep], /) -> ByLabel:
     >>> by_label({"layers.0.*": {"context_lens": [3]}, "layers.1.*": KEEP})
     ByLabel(items=(('layers.0.*', {'context_lens': [3]}), ('layers.1.*', KEEP)))
     """
+    if not isinstance(values, Mapping):
+        raise TypeError(f"by_label wants a mapping of label patterns to mappings or KEEP; given {values!r}")
     return ByLabel(tuple(values.items()))
 
 

@@ -99,6 +99,20 @@ def test_each_takes_an_iterator():
     assert route(ATTNS, each({"lens": [n]} for n in range(2)), None) == [{"lens": [0]}, {"lens": [1]}]
 
 
+@pytest.mark.parametrize("values", [{"lens": [1]}, "lens", 3, None], ids=repr)
+def test_each_of_something_else(values):
+    """A mapping is not taken for a list of its keys."""
+    with pytest.raises(TypeError, match="each wants a list of mappings, one per record in capture order; given"):
+        each(values)
+
+
+@pytest.mark.parametrize("values", [[{"lens": [1]}], "lens", None], ids=repr)
+def test_labels_of_something_else(values):
+    """Only a mapping has patterns."""
+    with pytest.raises(TypeError, match="by_label wants a mapping of label patterns to mappings or KEEP; given"):
+        by_label(values)
+
+
 def test_each_may_keep_one():
     """A record may be told to keep its values, without `rest`."""
     assert route(ATTNS, each([KEEP, {"lens": [2]}]), None) == [{}, {"lens": [2]}]
