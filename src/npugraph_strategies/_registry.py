@@ -34,6 +34,12 @@ def _sorted_unique(handlers: Iterable[OpHandler]) -> tuple[OpHandler, ...]:
     return tuple(sorted(dict.fromkeys(given), key=_served))
 
 
+def _refuse_handler(other: object) -> None:
+    """Say what to do with a handler that was given for a registry; anything else may have an operator of its own."""
+    if handler_problem(other) is None:
+        raise TypeError(f"| joins registries; given the handler {other!r}: wrap it in HandlerRegistry.of(...)")
+
+
 @final
 @attrs.frozen(repr=False)
 class HandlerRegistry:
@@ -69,9 +75,15 @@ class HandlerRegistry:
 
     def __or__(self, other: HandlerRegistry) -> HandlerRegistry:
         """Return the union. Raises `RegistryConflict` when both serve an operator with different handlers."""
+        _refuse_handler(other)
         if not isinstance(other, HandlerRegistry):
             return NotImplemented
         return HandlerRegistry(self.handlers + other.handlers)
+
+    def __ror__(self, other: object) -> Any:
+        """Refuse a handler on the left, as `|` does on the right."""
+        _refuse_handler(other)
+        return NotImplemented
 
     def override(self, *handlers: OpHandler) -> HandlerRegistry:
         """Return a registry in which these handlers replace those that serve the same operators.

@@ -170,10 +170,30 @@ def test_a_handler_need_not_inherit():
     assert HandlerRegistry.of(own)["my::rope.default"] is own
 
 
-def test_or_takes_registries_only():
-    """A handler is not added with `|`: it is put into a registry first."""
-    with pytest.raises(TypeError):
-        ATTENTION | ROPE
+@pytest.mark.parametrize("join", [lambda: ATTENTION | ROPE, lambda: ROPE | ATTENTION], ids=["right", "left"])
+def test_a_handler_is_put_into_a_registry_first(join):
+    """A handler is not added with `|`, and the error says how it is."""
+    with pytest.raises(TypeError, match=r"given the handler UpdateParams\(.*: wrap it in HandlerRegistry\.of"):
+        join()
+
+
+@pytest.mark.parametrize("other", [None, [ROPE], "my::rope"], ids=repr)
+def test_or_takes_registries_only(other):
+    """Anything else is no operand of `|` on either side."""
+    with pytest.raises(TypeError, match="unsupported operand"):
+        ATTENTION | other
+    with pytest.raises(TypeError, match="unsupported operand"):
+        other | ATTENTION
+
+
+def test_or_leaves_room_for_foreign_operators():
+    """A class that knows registries may define what `|` means with them."""
+
+    class Knows:
+        def __ror__(self, registry):
+            return len(registry)
+
+    assert ATTENTION | Knows() == len(ATTENTION)
 
 
 def test_override_replaces():
