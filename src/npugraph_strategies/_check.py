@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from npugraph_strategies._handlers import OpHandler
 
-__all__ = ["CheckReport", "Finding", "check_handler_schema", "handler_problem", "is_data"]
+__all__ = ["CheckReport", "Finding", "check_handler_schema", "first_use_problem", "handler_problem", "is_data"]
 
 Status = Literal["ok", "not installed", "wrong"]
 
@@ -130,6 +130,15 @@ def check_handler_schema(handler: OpHandler) -> Iterator[Finding]:
             yield Finding(op, "ok")
 
 
+def first_use_problem(handler: OpHandler, signature: Signature) -> str | None:
+    """Return why a handler's names do not fit the overload that it captures, with the overload, or None.
+
+    `signature` is the prepared call's, so that a handler of any class is judged by what an update will issue.
+    """
+    problem = next(_name_problems(handler, signature), None)
+    return problem and f"{signature.op}: {problem}"
+
+
 def _missing(op: str) -> Finding:
     """Tell an overload that does not exist from an operator that is not installed."""
     base, _, overload = qualified_name(op).partition(".")
@@ -141,12 +150,8 @@ def _missing(op: str) -> Finding:
 
 def _problems(handler: OpHandler, op: str) -> Iterator[str]:
     signature = signature_of(resolve(op))
-    for name in updatable(handler):
-        if name not in signature.arguments:
-            yield f"no argument {name!r}{_suggest(name, signature.arguments)}"
+    yield from _name_problems(handler, signature)
     for name in handler.rebind:
-        if name in handler.params:
-            yield f"{name!r} is declared both a host value and a rebind"
         argument = signature.arguments.get(name)
         if argument is not None and "Tensor" not in argument.type:
             yield f"{name!r} is declared a rebind, but its type is {argument.spelled}, not Tensor"
@@ -158,6 +163,16 @@ def _problems(handler: OpHandler, op: str) -> Iterator[str]:
         yield from _policy_problems(handler, signature)
     if isinstance(handler, UpdateParams) and type(handler).prepare_capture is DeclaredHandler.prepare_capture:
         yield from _allocation_problems(signature)
+
+
+def _name_problems(handler: OpHandler, signature: Signature) -> Iterator[str]:
+    """Find declared names that no update could give."""
+    for name in updatable(handler):
+        if name not in signature.arguments:
+            yield f"no argument {name!r}{_suggest(name, signature.arguments)}"
+    for name in handler.rebind:
+        if name in handler.params:
+            yield f"{name!r} is declared both a host value and a rebind"
 
 
 def _allocation_problems(signature: Signature) -> Iterator[str]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
+import torch
 
-from npugraph_strategies import HandlerRegistry, OutVariant, UpdateParams, reference
+from npugraph_strategies import HandlerRegistry, OpCall, OutVariant, UpdateParams, reference
+from npugraph_strategies._check import first_use_problem
+from npugraph_strategies._names import resolve
+from npugraph_strategies._schema import signature_of
 from npugraph_strategies.errors import RegistryMismatch
 from npugraph_strategies.handlers import (
     ATTENTION,
@@ -13,6 +18,7 @@ from npugraph_strategies.handlers import (
     MaxWorkspace,
     TokensPerSequence,
 )
+from npugraph_strategies.runtimes import SimulatedRuntime
 from support import toys
 
 ALLOCATES = "it allocates its result, which an update cannot reach; use OutVariant with an overload that takes it"
@@ -171,6 +177,37 @@ def test_wrong_handlers_raise_on_request():
         report.raise_for_errors()
     assert len(caught.value.problems) == 2
     assert all(problem.startswith("nstest::fill.default: ") for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize("handler", [toys.ATTN, toys.SINGLE, toys.FILL, *ATTENTION], ids=lambda handler: handler.ops[0])
+def test_names_that_fit_have_no_problem_at_first_use(handler):
+    """The names of a handler that fits are in every overload that it may capture."""
+    reference.install()
+    assert [first_use_problem(handler, signature_of(resolve(op))) for op in handler.ops] == [None] * len(handler.ops)
+
+
+@pytest.mark.parametrize("field", ["params", "rebind"])
+def test_an_unknown_name_is_found_at_first_use(field):
+    """A misspelled name is told from the prepared call, with the overload that is captured."""
+    handler = attrs.evolve(toys.ATTN, **{field: "othr"})
+    prepared = handler.prepare_capture(OpCall.bind("nstest::attn", (torch.ones(3), [1])), SimulatedRuntime())
+    assert first_use_problem(handler, prepared.signature) == (
+        "nstest::attn.out: no argument 'othr' (did you mean 'other'?)"
+    )
+
+
+def test_a_name_of_the_out_overload_is_known_at_first_use():
+    """What only the captured overload takes may be declared."""
+    handler = attrs.evolve(toys.ATTN, rebind="workspace")
+    assert first_use_problem(handler, signature_of(resolve("nstest::attn.out"))) is None
+
+
+def test_a_name_of_two_kinds_is_found_at_first_use():
+    """A name is a host value or a rebind, not both."""
+    handler = UpdateParams("nstest::fill", "table", rebind="table")
+    assert first_use_problem(handler, signature_of(resolve("nstest::fill"))) == (
+        "nstest::fill.default: 'table' is declared both a host value and a rebind"
+    )
 
 
 def test_handlers_that_are_not_data_are_named():
