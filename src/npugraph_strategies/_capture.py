@@ -15,11 +15,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from npugraph_strategies._bindings import Binding
 from npugraph_strategies._calls import OpCall
+from npugraph_strategies._check import first_use_problem
 from npugraph_strategies._containers import leaves
 from npugraph_strategies._handlers import OutVariant
 from npugraph_strategies._pairing import Paired
 from npugraph_strategies._records import RecordState, Task
-from npugraph_strategies.errors import CaptureError, HostValueExpected, OutputsNotFixed
+from npugraph_strategies.errors import CaptureError, HostValueExpected, OutputsNotFixed, RegistryMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +42,7 @@ class Recorder:
         self._labeller = labeller
         self._lock = threading.Lock()  # a backward pass runs on a thread of its own
         self._views: list[tuple[RecordState, str, Binding, Tensor]] = []
+        self._checked: set[tuple[OpHandler, str]] = set()
         self.tasks: list[Task] = []
         self.failure: Exception | None = None
         self.launched = 0
@@ -61,6 +63,7 @@ class Recorder:
         runtime = self._runtime
         _refuse_device_tensors(handler, call, runtime)
         prepared = handler.prepare_capture(call, runtime)
+        self._check(handler, prepared)
         kept = prepared.map(lambda name, value: handler.record_wrap_kwarg(prepared, name, value, runtime))
         # The operator gets the snapshots of host values that the record keeps, never the caller's own.
         issued = prepared.replace(**{name: kept.arguments[name] for name in handler.params if name in kept.arguments})
@@ -78,6 +81,14 @@ class Recorder:
             self.tasks.append(Task(record, event, group.result))
             self._views += [(record, n, b, runtime.weak_view(t)) for n, b, t in self._operands(record, call)]
         return handler.postprocess_result(prepared, result)
+
+    def _check(self, handler: OpHandler, prepared: OpCall) -> None:
+        """Raise `RegistryMismatch` when names of the handler do not fit the overload; once for each of them."""
+        if (handler, prepared.name) not in self._checked:
+            problem = first_use_problem(handler, prepared.signature)
+            if problem is not None:
+                raise RegistryMismatch((problem,))
+            self._checked.add((handler, prepared.name))
 
     def _operands(self, record: RecordState, call: OpCall) -> Iterator[tuple[str, Binding, Tensor]]:
         """Yield what the caller passed in. What the handler made was allocated under capture: it is the graph's."""

@@ -255,6 +255,14 @@ def test_a_placeholder_is_allowed_for_a_result_of_a_declared_out_overload(handle
             call(Q, lens=[1], **options)
 
 
+def test_a_misspelt_parameter_is_found_at_the_first_capture() -> None:
+    """A handler whose names are not the operator's is refused when its first call is captured, with a suggestion."""
+    misspelt = OutVariant(ATTN.variants, "lenz", outputs=ATTN.outputs)
+    session = GraphCaptureSession(HandlerRegistry.of(misspelt), runtime=SimulatedRuntime())
+    with pytest.raises(errors.RegistryMismatch, match="did you mean 'lens'"), session.capture():
+        attn(Q, lens=[1])
+
+
 def test_a_host_value_that_the_capture_computes_is_refused() -> None:
     """What is computed inside the capture has no content yet, so it cannot be a host value; a constant can."""
     lens = torch.tensor([1], dtype=torch.int32)
