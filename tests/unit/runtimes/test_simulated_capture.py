@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import threading
 
+import numpy as np
 import pytest
 import torch
+from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from npugraph_strategies.errors import DeviceError, NotCapturable, ResourceExhausted
@@ -426,3 +428,54 @@ def test_another_thread_on_the_stream_is_captured_too(runtime):
     assert made[2].tolist() == [3, 3]
     graph.replay()
     assert [m.tolist() for m in made] == [[2, 2], [6, 6], [3, 3]]
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("tolist", lambda y: y.tolist()),
+        ("numpy", lambda y: y.detach().view(2, 1).numpy()),
+        ("__array__", np.asarray),
+    ],
+    ids=["tolist", "numpy", "asarray"],
+)
+def test_reading_what_the_capture_computes_is_refused(runtime, name, read):
+    """What reaches no operator is refused as well; constants and tensors from outside can be read."""
+    x = torch.ones(2)
+
+    def code():
+        assert np.asarray(read(x)).sum() == np.asarray(read(torch.tensor([2, 0]))).sum() == 2
+        with pytest.raises(NotCapturable, match=rf"Tensor.{name} cannot be captured: it would synchronize"):
+            read(x * 2)
+
+    with pytest.raises(DeviceError, match=rf"507903.*Tensor.{name}"):
+        captured(runtime, code)
+    assert (x * 2).tolist() == [2, 2]
+    assert _get_current_function_mode_stack() == []
+
+
+def test_the_end_of_a_capture_keeps_other_function_modes(runtime):
+    """A mode that was entered inside the capture stays; one whose capture another thread ended goes at the next."""
+    graph, x = runtime.new_graph(), torch.ones(1)
+    with runtime.stream(runtime.capture_stream()):
+        graph.capture_begin(capture_error_mode="relaxed")
+        y = x + 1
+        with torch.device("cpu") as device:
+            graph.capture_end()
+            kept = _get_current_function_mode_stack()
+            assert [type(mode).__name__ for mode in kept] == ["DeviceContext"], device
+    graph.replay()
+    assert y.tolist() == [2]
+
+    def end():
+        with runtime.stream(runtime.capture_stream()):
+            other.capture_end()
+
+    other = runtime.new_graph()
+    with runtime.stream(runtime.capture_stream()):
+        other.capture_begin(capture_error_mode="relaxed")
+        z = x + 2
+        assert in_thread(end) == []
+    assert z.isnan().tolist() == [True]
+    captured(runtime, lambda: x + 3)
+    assert _get_current_function_mode_stack() == []

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, UntypedStorage
 
+    from npugraph_strategies.errors import NotCapturable
     from npugraph_strategies.runtimes._simulated._device import SimulatedDevice
     from npugraph_strategies.runtimes._simulated._groups import TaskGroup
     from npugraph_strategies.runtimes._simulated._steps import Marker, Step
@@ -67,6 +68,11 @@ class Capture:
     def invalidate(self, reason: str) -> None:
         """Spoil the capture: its end will fail (507903). The first reason is kept."""
         self.failure = self.failure or reason
+
+    def note(self, refused: NotCapturable) -> None:
+        """Spoil the capture by what was refused, as the synchronisation it stands for would."""
+        if self.device.choices.refusal_invalidates:
+            self.invalidate(str(refused))
 
     def append(self, stream: SimulatedStream, step: Step) -> None:
         """Capture one step.

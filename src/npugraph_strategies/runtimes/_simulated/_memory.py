@@ -99,7 +99,7 @@ class Operand:
             problem = "was freed after the capture"
         elif storage.nbytes() < self.nbytes:
             problem = f"was resized from {self.nbytes} to {storage.nbytes()} bytes after the capture"
-        elif storage.data_ptr() != self.address:
+        elif self.nbytes and storage.data_ptr() != self.address:
             problem = "was moved to another address after the capture"
         else:
             return storage

@@ -21,6 +21,7 @@ from npugraph_strategies.runtimes._simulated._operators import (
     refusal,
     tensors,
 )
+from npugraph_strategies.runtimes._simulated._reads import HostReads
 from npugraph_strategies.runtimes._simulated._shapes import Shadow, misplaced
 from npugraph_strategies.runtimes._simulated._steps import Launch, Restore, flat
 
@@ -48,9 +49,20 @@ class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves i
         self._current_stream = current_stream
         self._shapes = FakeTensorMode()
         self._kinds: dict[Any, Kind] = {}
+        self._reads = HostReads(capture)
+
+    def open(self) -> None:
+        """Intercept what this thread launches, and what it reads."""
+        super().open()
+        self._reads.open()
+
+    def close(self) -> None:
+        """Stop intercepting."""
+        self._reads.close()
+        super().close()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Capture one operator; a refusal spoils the capture, as the synchronisation it stands for would."""
+        """Capture one operator; a refusal spoils the capture."""
         kwargs = kwargs or {}
         stream = self._stream()
         if self.closed or stream.capture is not self._capture:
@@ -61,8 +73,7 @@ class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves i
             with _disable_current_modes():
                 return self._record(stream, func, args, kwargs)
         except NotCapturable as refused:
-            if self._capture.device.choices.refusal_invalidates:
-                self._capture.invalidate(str(refused))
+            self._capture.note(refused)
             raise
 
     def _stream(self) -> SimulatedStream:
