@@ -350,3 +350,13 @@ def test_what_died_leaves_nothing_in_the_count(runtime):
         runtime.new_event()
     assert counter.in_use == 0
     assert len(counter._returned) <= 1
+
+
+def test_a_hang_on_a_stream_of_the_runtime_says_which(runtime):
+    """The report calls the update stream by its role."""
+    event = runtime.new_event("x")
+    event.wait(runtime.update_stream())
+    with pytest.raises(DeviceHang, match=r"stream \d+ \(a runtime's update stream\) waits for event 'x'"):
+        runtime.synchronize()
+    event.record(runtime.capture_stream())
+    runtime.synchronize()

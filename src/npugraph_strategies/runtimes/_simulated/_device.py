@@ -128,10 +128,10 @@ class SimulatedDevice:
         with self.lock:
             return tuple(self.scheduler.trace)
 
-    def new_stream(self) -> SimulatedStream:
+    def new_stream(self, role: str = "") -> SimulatedStream:
         """Make a stream; it is counted until it dies."""
         with self.lock:
-            stream = SimulatedStream(self, next(self._ids))
+            stream = SimulatedStream(self, next(self._ids), role)
             self.streams.take(stream)
             return stream
 

@@ -97,14 +97,14 @@ class SimulatedRuntime:
         """Return this runtime's stream for captures, made when first asked for."""
         with self._device.lock:
             if self._capture_stream is None:
-                self._capture_stream = self.new_stream()
+                self._capture_stream = self._device.new_stream("capture stream")
             return self._capture_stream
 
     def update_stream(self) -> SimulatedStream:
         """Return this runtime's stream for updates, made when first asked for."""
         with self._device.lock:
             if self._update_stream is None:
-                self._update_stream = self.new_stream()
+                self._update_stream = self._device.new_stream("update stream")
             return self._update_stream
 
     @contextlib.contextmanager

@@ -123,7 +123,8 @@ class Scheduler:
     def waits(self, stream: SimulatedStream | None) -> list[str]:
         """Say what the stuck streams wait for, the given one first."""
         order = sorted(self._busy.values(), key=lambda s: (s is not stream, s.stream_id))
-        return [f"stream {s.stream_id} waits {wait}" for s in order for wait in s.tasks[0].waits()]
+        names = {s: f"stream {s.stream_id}" + (f" (a runtime's {s.role})" if s.role else "") for s in order}
+        return [f"{names[s]} waits {wait}" for s in order for wait in s.tasks[0].waits()]
 
     def _run(self, *, limit: int | None = None, until: SimulatedStream | None = None) -> None:
         """Take steps until nothing can run, the limit is reached or the stream is empty."""

@@ -23,6 +23,8 @@ class SimulatedStream:
 
     device: SimulatedDevice
     stream_id: int
+    role: str = ""
+    """What a runtime made it for, for messages."""
     tasks: deque[Task] = attrs.field(factory=deque, repr=False)
     capture: Capture | None = attrs.field(default=None, repr=False)
     update: Update | None = attrs.field(default=None, repr=False)
