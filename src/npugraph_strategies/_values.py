@@ -184,6 +184,8 @@ def _as_tensor(value: Any) -> Tensor | None:
     """Return a CPU tensor, whatever the default device is, or None when the value cannot be one."""
     if isinstance(value, Tensor):
         return value.detach()
+    if isinstance(value, (list, tuple)):
+        value = map_leaves(value, _plain)  # torch reads lists of arrays slowly, and warns of it
     try:
         return torch.tensor(value, device="cpu")
     except (TypeError, ValueError, RuntimeError):

@@ -123,6 +123,7 @@ kinds = st.sampled_from(["i", "f", "b", "s", "n", "j", "li", "lf", "lb", "ls", "
 
 @settings(QUICK, max_examples=200)
 @given(kinds, anything)
+@example("t", [np.array(1e7), 2.0])  # torch warned of a list of arrays
 def test_a_value_is_taken_or_refused_as_ours(name, value):
     """Any value at all is either taken, and then the operator takes it too, or refused with our error."""
     with contextlib.suppress(InvalidValue):
