@@ -6,9 +6,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
 import attrs
-from torch import Tensor
 
-from npugraph_strategies._containers import leaves, map_leaves
+from npugraph_strategies._containers import map_tensors, tensors
 from npugraph_strategies._names import OpLike, resolve
 from npugraph_strategies._schema import REQUIRED, Signature, signature_of
 from npugraph_strategies._values import brief
@@ -17,6 +16,7 @@ from npugraph_strategies.errors import BadArguments, UnknownArgument
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from torch import Tensor
     from torch._ops import OpOverload
 
 __all__ = ["OpCall"]
@@ -115,14 +115,13 @@ class OpCall:
 
     def map_tensors(self, fn: Callable[[Tensor], Any]) -> OpCall:
         """Return a call with `fn` applied to every tensor, at any depth."""
-        return self.map(lambda _, v: map_leaves(v, lambda x: fn(x) if isinstance(x, Tensor) else x))
+        return self.map(lambda _, value: map_tensors(value, fn))
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Iterate over all tensors at any depth, each with the name of its argument."""
         for name, value in self._given():
-            for leaf in leaves(value):
-                if isinstance(leaf, Tensor):
-                    yield name, leaf
+            for tensor in tensors(value):
+                yield name, tensor
 
     def emit(self) -> tuple[list[Any], dict[str, Any]]:
         """Return the positional and keyword arguments to call the operator with, without those left at a default."""

@@ -9,14 +9,13 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from npugraph_strategies._bindings import Binding
 from npugraph_strategies._calls import OpCall
 from npugraph_strategies._check import first_use_problem
-from npugraph_strategies._containers import leaves
+from npugraph_strategies._containers import tensors
+from npugraph_strategies._dispatch import on_subclass
 from npugraph_strategies._handlers import OutVariant
 from npugraph_strategies._pairing import Paired
 from npugraph_strategies._records import RecordState, Task
@@ -25,13 +24,13 @@ from npugraph_strategies.errors import CaptureError, HostValueExpected, OutputsN
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from torch import Tensor
+
     from npugraph_strategies._handlers import OpHandler
     from npugraph_strategies._labels import Labeller
     from npugraph_strategies.runtimes._base import GraphRuntime, RuntimeGraph
 
 __all__ = ["CaptureMode", "Recorder", "recording_here"]
-
-_NO_TORCH_DISPATCH = torch._C._disabled_torch_dispatch_impl  # noqa: SLF001 - the mark of an ordinary tensor
 
 
 class Recorder:
@@ -139,8 +138,8 @@ class CaptureMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # untype
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Pass an operator on, or capture it."""
-        if any(t.__torch_dispatch__ is not _NO_TORCH_DISPATCH for t in types):
-            return NotImplemented  # a tensor subclass takes its operators apart first; we see what it makes of them
+        if on_subclass(types):
+            return NotImplemented
         handler = self._table.get(func.name())
         self._recorder.launched += 1
         if handler is None:
@@ -166,8 +165,7 @@ def _refuse_new_memory(handler: OpHandler, call: OpCall, result: Any, label: str
     An out overload that the handler declares may return a placeholder of its own for a result that was not asked for.
     """
     given = {tensor.untyped_storage()._cdata for _, tensor in call.tensors()}  # noqa: SLF001 - a storage's identity
-    results = [leaf for leaf in leaves(result) if isinstance(leaf, Tensor) and leaf.nbytes]
-    fixed = [leaf.untyped_storage()._cdata in given for leaf in results]  # noqa: SLF001 - as above
+    fixed = [t.untyped_storage()._cdata in given for t in tensors(result) if t.nbytes]  # noqa: SLF001 - as above
     declared = isinstance(handler, OutVariant) and call.name in dict(handler.variants).values()
     if not (any(fixed) or not fixed if declared else all(fixed)):
         raise OutputsNotFixed(call.name, label)

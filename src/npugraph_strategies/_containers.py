@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["leaves", "map_leaves"]
+__all__ = ["leaves", "map_leaves", "map_tensors", "tensors"]
 
 
 def map_leaves(value: Any, fn: Callable[[Any], Any]) -> Any:
@@ -47,3 +49,13 @@ def leaves(value: Any) -> Iterator[Any]:
             yield from leaves(item)
     else:
         yield value
+
+
+def map_tensors(value: Any, fn: Callable[[Tensor], Any]) -> Any:
+    """Return `value` rebuilt with `fn` applied to every tensor; all else stays."""
+    return map_leaves(value, lambda leaf: fn(leaf) if isinstance(leaf, Tensor) else leaf)
+
+
+def tensors(value: Any) -> Iterator[Tensor]:
+    """Iterate over the tensors in `value`, in order."""
+    return (leaf for leaf in leaves(value) if isinstance(leaf, Tensor))

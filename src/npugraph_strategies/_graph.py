@@ -238,11 +238,8 @@ class CapturedGraph:
         with self._runtime.device(), self._runtime.update_lock:
             device = self._usable()
             plan = self._plan(values, rest, device)
-            if device.poison:
-                order: UpdateOrder = UpdateThenReplay()  # heal it first
-            else:
-                # A record that is armed already would let a replay run ahead of this step's values.
-                order = UpdateThenReplay() if device.any_signalled else self._order
+            # A poisoned graph is healed first; a record that is armed would let a replay run ahead of these values.
+            order = UpdateThenReplay() if device.poison or device.any_signalled else self._order
             halves = Halves(order, update=lambda: self._apply(device, plan), replay=device.launch)
             try:
                 halves.run()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 from torch import Tensor
 
-from npugraph_strategies._containers import leaves, map_leaves
+from npugraph_strategies._containers import leaves, map_tensors, tensors
 from npugraph_strategies._helpers import NoWorkspace, OutputPolicy, WorkspacePolicy
 from npugraph_strategies._names import OP_TYPES, OpLike, qualified_name, resolve
 from npugraph_strategies._schema import REQUIRED, signature_of
@@ -159,12 +159,8 @@ class DeclaredHandler:
         if name in self.params:
             return snapshot(value)
 
-        def wrap(leaf: Any) -> Any:
-            if not isinstance(leaf, Tensor):
-                return leaf  # a number or a string, which nobody can change, or a generator, which is to stay itself
-            return runtime.weak_view(leaf) if runtime.is_device_tensor(leaf) else snapshot(leaf)
-
-        return map_leaves(value, wrap)
+        # What is no tensor stays: numbers and strings, which nobody can change, and generators.
+        return map_tensors(value, lambda t: runtime.weak_view(t) if runtime.is_device_tensor(t) else snapshot(t))
 
     def validate_update(self, call: OpCall, values: Mapping[str, Any]) -> None:
         """Raise `InvalidValue` for a rebind of another form, or lengths that break a rule."""
@@ -200,7 +196,7 @@ def _same_form(call: OpCall, name: str, value: Any) -> None:
 
 
 def _strides(value: Any) -> str:
-    return f"strides {', '.join(str(list(leaf.stride())) for leaf in leaves(value) if isinstance(leaf, Tensor))}"
+    return f"strides {', '.join(str(list(tensor.stride())) for tensor in tensors(value))}"
 
 
 def _forms(value: Any) -> list[Any]:

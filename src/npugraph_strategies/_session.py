@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, final, get_args
 
 import attrs
 
@@ -12,6 +12,7 @@ from npugraph_strategies._graph import CapturedGraph
 from npugraph_strategies._labels import Labeller, ModuleTracker
 from npugraph_strategies._orders import UpdateOrder, UpdateThenReplay
 from npugraph_strategies._pairing import Paired
+from npugraph_strategies._planning import Validation
 from npugraph_strategies._registry import HandlerRegistry
 from npugraph_strategies.errors import AttachRefused, EmptyCapture, NestedCapture, SharedStream
 
@@ -21,13 +22,12 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from npugraph_strategies._calls import OpCall
-    from npugraph_strategies._planning import Validation
     from npugraph_strategies.runtimes._base import GraphRuntime, RuntimeGraph, RuntimeStream
 
 __all__ = ["GraphCaptureSession"]
 
 _ERROR_MODES = ("global", "thread_local", "relaxed")
-_VALIDATIONS = ("error", "warn", "off")
+_VALIDATIONS = get_args(Validation)
 
 
 def _a_registry(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:

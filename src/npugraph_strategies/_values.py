@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from npugraph_strategies._containers import leaves, map_leaves
+from npugraph_strategies._containers import leaves, map_leaves, map_tensors, tensors
 from npugraph_strategies.errors import InvalidValue, UnknownArgument
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ _SCALARS: Final[dict[str, Callable[[Any], Any]]] = {
 def _host_tensor(call: OpCall, name: str, value: Any) -> Tensor:
     """Return a private CPU tensor with the dtype and the shape of the captured one, which the operator keeps."""
     captured = call.arguments[name]
-    if any(isinstance(leaf, Tensor) and leaf.device.type != "cpu" for leaf in leaves(value)):
+    if any(tensor.device.type != "cpu" for tensor in tensors(value)):
         raise _invalid(call, name, "a host value (this device tensor would have to be copied back first)", value)
     given = _as_tensor(value)
     if given is None:
@@ -240,7 +240,7 @@ def brief(value: Any) -> str:
     >>> brief([1, torch.zeros(2, 3)])
     '[1, float32[2, 3]]'
     """
-    return repr(map_leaves(value, lambda x: _Shape(x) if isinstance(x, Tensor) else x))
+    return repr(map_tensors(value, _Shape))
 
 
 @attrs.frozen(repr=False)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from npugraph_strategies._containers import leaves, map_leaves
+from npugraph_strategies._containers import leaves, map_leaves, map_tensors, tensors
 
 
 class Point(NamedTuple):
@@ -80,3 +80,11 @@ def test_none_and_falsy_values_are_leaves():
 def test_a_text_is_a_leaf():
     """A string is no container of characters."""
     assert map_leaves("abc", str.upper) == "ABC"
+
+
+def test_tensors_are_found_and_changed_among_other_leaves():
+    """Tensors at any depth are reached in order; numbers, strings and None stay as they are."""
+    one, two = torch.tensor(1), torch.tensor(2)
+    value = {"a": [one, 3, None], "b": ("x", two)}
+    assert [tensor.item() for tensor in tensors(value)] == [1, 2]
+    assert map_tensors(value, lambda tensor: tensor.item() * 10) == {"a": [10, 3, None], "b": ("x", 20)}

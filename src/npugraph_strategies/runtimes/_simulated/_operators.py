@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import OpOverload
 
+from npugraph_strategies._containers import map_tensors
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Kind", "arguments", "bind", "is_view", "kind_of", "map_tensors", "qualified", "refusal", "tensors"]
+__all__ = ["Kind", "arguments", "bind", "is_view", "kind_of", "qualified", "refusal"]
 
 _METADATA = frozenset(
     {
@@ -143,21 +145,3 @@ def bind(
     """Return the call's arguments with every tensor replaced by what `keep` makes of it and its argument's name."""
     named = [(name, map_tensors(value, functools.partial(keep, name))) for name, value in arguments(op, args, kwargs)]
     return tuple(value for _, value in named[: len(args)]), dict(named[len(args) :])
-
-
-def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    """Return `value` with every tensor changed; operators take tensors in lists at most."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, (list, tuple)):
-        return type(value)([map_tensors(item, change) for item in value])
-    return value
-
-
-def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors in `value`."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors(item)

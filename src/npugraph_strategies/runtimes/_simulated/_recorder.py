@@ -9,6 +9,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from npugraph_strategies._containers import leaves, map_tensors, tensors
+from npugraph_strategies._dispatch import on_subclass
 from npugraph_strategies.errors import NotCapturable
 from npugraph_strategies.runtimes._simulated._memory import alias, new_storage, poison
 from npugraph_strategies.runtimes._simulated._modes import ClosableMode
@@ -16,14 +18,12 @@ from npugraph_strategies.runtimes._simulated._operators import (
     Kind,
     bind,
     kind_of,
-    map_tensors,
     qualified,
     refusal,
-    tensors,
 )
 from npugraph_strategies.runtimes._simulated._reads import HostReads
 from npugraph_strategies.runtimes._simulated._shapes import Shadow, misplaced
-from npugraph_strategies.runtimes._simulated._steps import Launch, Restore, flat
+from npugraph_strategies.runtimes._simulated._steps import Launch, Restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from npugraph_strategies.runtimes._simulated._streams import SimulatedStream
 
 __all__ = ["Recorder"]
-
-
-_NO_DISPATCH = torch._C._disabled_torch_dispatch_impl  # noqa: SLF001 - what tells a plain tensor from a subclass
 
 
 class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves it untyped
@@ -67,8 +64,8 @@ class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves i
         stream = self._stream()
         if self.closed or stream.capture is not self._capture:
             return func(*args, **kwargs)
-        if any(t.__torch_dispatch__ is not _NO_DISPATCH for t in types):
-            return NotImplemented  # let the subclass take itself apart first
+        if on_subclass(types):
+            return NotImplemented
         try:
             with _disable_current_modes():
                 return self._record(stream, func, args, kwargs)
@@ -145,7 +142,7 @@ class Recorder(ClosableMode):  # type: ignore[no-untyped-call]  # torch leaves i
         if copied:
             for tensor in copied:
                 self._capture.allocate(0, tensor.dtype, tensor.untyped_storage())
-            self._append(stream, op, args, kwargs, list(flat(result)))
+            self._append(stream, op, args, kwargs, list(leaves(result)))
         return result
 
     def _launch(

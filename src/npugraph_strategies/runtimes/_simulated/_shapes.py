@@ -13,10 +13,9 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
+from npugraph_strategies._containers import leaves, map_tensors
 from npugraph_strategies.errors import NotCapturable
 from npugraph_strategies.runtimes._simulated._memory import alias, new_storage
-from npugraph_strategies.runtimes._simulated._operators import map_tensors
-from npugraph_strategies.runtimes._simulated._steps import flat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +73,7 @@ class Shadow:
             except Exception:
                 self._on_zeros(op, args, kwargs)  # the kernel says better what is wrong, as it does eagerly
                 raise
-        self.results = list(flat(self.structure))
+        self.results = list(leaves(self.structure))
 
     def reals(self) -> list[Tensor]:
         """Return the tensors that were given."""
@@ -103,7 +102,7 @@ class Shadow:
             return FakeTensor(self._mode, alias(result, new_storage(result.untyped_storage().nbytes(), "meta")), _CPU)
 
         self.structure = map_tensors(self._on_zeros(op, args, kwargs), faked)
-        self.results = list(flat(self.structure))
+        self.results = list(leaves(self.structure))
 
     @staticmethod
     def _on_zeros(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import attrs
 import torch
 
+from npugraph_strategies._containers import leaves
 from npugraph_strategies.runtimes._simulated._memory import poison
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, MutableSet
+    from collections.abc import MutableSet
 
     from torch import Tensor
 
@@ -169,15 +170,6 @@ class AwaitMark:
         """Go on."""
 
 
-def flat(result: object) -> Iterator[Any]:
-    """Yield the leaves of what an operator returned, in order."""
-    if isinstance(result, (list, tuple)):
-        for item in result:
-            yield from flat(item)
-    else:
-        yield result
-
-
 def _described(tensor: Tensor) -> str:
     """Return dtype and shape."""
     return f"{tensor.dtype} {tuple(tensor.shape)}"
@@ -213,7 +205,7 @@ class Launch(_Always):
         torch._C._set_grad_enabled(self.grad)  # noqa: SLF001 - ten times faster than the context manager
         result = self.op(*self.args, **self.kwargs)
         if self.copies:
-            self._deliver(list(flat(result)))
+            self._deliver(list(leaves(result)))
 
     def _deliver(self, results: list[Any]) -> None:
         """Copy results into the captured outputs, unless they lie there already."""
