@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npugraph_strategies import GraphCaptureSession, OpCall, ReplayThenUpdate, UpdateThenReplay, reference
+from npugraph_strategies import KEEP, GraphCaptureSession, OpCall, ReplayThenUpdate, UpdateThenReplay, errors, reference
 from npugraph_strategies.handlers import ATTENTION, MLA, PAGED_ATTENTION
-from npugraph_strategies.runtimes import SimulatedDevice, SimulatedRuntime
+from npugraph_strategies.runtimes import RecordingRuntime, SimulatedDevice, SimulatedRuntime
 from support.families import FUSED, NAMES, fused, latent, paged, table
 
 ORDERS = st.sampled_from([UpdateThenReplay(), ReplayThenUpdate()])
@@ -116,6 +116,36 @@ def test_latent_attention(overload, out, lengths, order, seed) -> None:
     call = either(latent(overload, [1, 1]), out)
     steps_equal_eager(call, [{"context_lens": given} for given in lengths], order=order, seed=seed)
     assert ATTENTION[call.name] == MLA
+
+
+@pytest.mark.parametrize(
+    ("make", "values"),
+    [
+        (lambda: fused(FUSED[0], lengths=[1, 1], keys=4), {"actual_seq_lengths_kv": [5, 1]}),
+        (lambda: fused(FUSED[1], lengths=[1, 1, 1], shape=(3, 3, 1, 4), keys=4), {"actual_seq_kvlen": [1, 1]}),
+        (
+            lambda: fused(FUSED[1], "TND", shape=(4, 1, 4), queries=[2, 4], lengths=[1, 1], blocks=(2, 2)),
+            {"actual_seq_qlen": [2, 3]},
+        ),
+        (lambda: paged([1, 1], columns=2, block_size=2), {"context_lens": [1, 5]}),
+        (lambda: paged([1, 1], columns=2, block_size=2), {"context_lens": [1]}),
+        (lambda: latent("default", [1, 1]), {"context_lens": [1, 9]}),
+        (lambda: latent("default", [1, 1]), {"qseqlen": [1, 2]}),
+    ],
+    ids=["too long", "too few", "not ending at T", "beyond the blocks", "fewer rows", "beyond the cache", "wrong sum"],
+)
+def test_wrong_lengths_are_refused_before_the_device_is_touched(make, values) -> None:
+    """A length that the operator would reject issues no primitive, and the next right step works."""
+    runtime = RecordingRuntime(SimulatedRuntime())
+    call = make()
+    with GraphCaptureSession(ATTENTION, runtime=runtime).capture() as graph:
+        call()
+    runtime.clear()
+    with pytest.raises(errors.InvalidValue):
+        graph.step(values)
+    assert runtime.primitives == ()
+    graph.step({}, rest=KEEP)
+    assert runtime.counts()["graph.replay"] == 1
 
 
 def test_the_builtin_handlers_fit_the_schemas() -> None:
