@@ -174,6 +174,13 @@ struct Argument<Text> {
 
 constexpr aclError kNullArgument = 161001;
 constexpr aclError kInvalidArgument = 161002;
+constexpr aclError kTilingFailed = 561002;
+
+// What phase one throws when CANN would answer with another code than `kInvalidArgument`.
+struct Refusal : std::invalid_argument {
+  Refusal(aclError code_, const std::string& message) : std::invalid_argument(message), code(code_) {}
+  aclError code;
+};
 
 // Phase one of the operator `Name` whose body is `Body`; `Bytes`, when there is one, says how much workspace it wants.
 template <const char* Name, typename Signature>
@@ -202,6 +209,8 @@ struct Operator<Name, void(Parameters...)> {
       *size = made->workspace;
       *executor = made.release();
       return 0;
+    } catch (const Refusal& refusal) {
+      return fail(refusal.code, std::string(Name) + ": " + refusal.what());
     } catch (const std::exception& error) {
       return fail(kInvalidArgument, std::string(Name) + ": " + error.what());
     }
