@@ -1,0 +1,62 @@
+// Devices and their streams.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "codes.h"
+#include "task.h"
+
+namespace npusim {
+
+struct Capture;
+struct Group;
+struct Stream;
+
+using Clock = std::chrono::steady_clock;
+
+struct Device {
+  int index = 0;
+  int streams_in_use = 0;  // streams and lanes of graphs, against config().streams
+  int events_in_use = 0;   // against config().events
+  std::set<Stream*> streams;
+  std::unique_ptr<Stream> default_stream;
+};
+
+// An update that is going on: what was launched since its begin.
+struct Update {
+  Group* group = nullptr;
+  std::shared_ptr<Model> model;
+  std::vector<TaskPtr> replacements;
+};
+
+struct Stream {
+  explicit Stream(Device* owner);
+
+  Device* device;
+  int id;
+  std::deque<TaskPtr> queue;
+  bool busy = false;               // its head is being done right now
+  std::shared_ptr<Run> run;        // the graph that its head, a launch, is executing
+  Clock::time_point head_since;    // when the head became the head
+  uint64_t served = 0;             // when it was last picked, for fairness
+  Code failure = kSuccess;         // of a task, until a synchronisation reports it
+  std::string failure_text;
+  std::shared_ptr<Capture> capture;
+  std::unique_ptr<Update> update;
+
+  bool idle() const { return queue.empty(); }
+};
+
+// All state below is guarded by world().mutex.
+Device* current_device();                       // of this thread, or null when none was set
+Stream* find_stream(aclrtStream handle);        // null handle: the default stream; null result: no such stream
+std::vector<Device>& devices();
+Code take_stream(Device& device);               // kNoStreams when they have run out
+std::string describe(const Stream& stream);     // "stream 3 of device 0"
+
+}  // namespace npusim

@@ -1,0 +1,146 @@
+// What the driver says of itself, and its settings.
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "config.h"
+#include "report.h"
+#include "scheduler.h"
+
+using namespace npusim;
+
+namespace {
+
+// Names and numbers of one installed package of CANN, as aclsysGetCANNVersion fills them in.
+struct PackageVersion {
+  char version[128];
+  char major[64];
+  char minor[64];
+  char release[64];
+  char patch[64];
+  char reserved[128];
+};
+
+template <size_t N>
+void write(char (&to)[N], const std::string& text) {
+  std::snprintf(to, N, "%s", text.c_str());
+}
+
+// The parts of "9.1.0", "8.1.RC1" or "8.5.0.alpha2": major, minor, release, patch.
+std::vector<std::string> parts_of(const std::string& version) {
+  std::vector<std::string> parts(1);
+  for (const char c : version)
+    if (c == '.')
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  parts.resize(4);
+  return parts;
+}
+
+std::mutex settings_mutex;
+
+std::map<int, int64_t>& system_settings() {
+  static auto* all = new std::map<int, int64_t>;
+  return *all;
+}
+
+std::map<int, std::string>& compile_settings() {
+  static auto* all = new std::map<int, std::string>;
+  return *all;
+}
+
+}  // namespace
+
+NPUSIM_EXPORT aclError aclInit(const char*) { return kSuccess; }
+NPUSIM_EXPORT aclError aclFinalize() { return kSuccess; }
+
+NPUSIM_EXPORT const char* aclrtGetSocName() { return config().soc.c_str(); }
+
+NPUSIM_EXPORT aclError aclsysGetCANNVersion(int32_t, PackageVersion* out) {
+  const std::vector<std::string> parts = parts_of(config().cann);
+  *out = PackageVersion{};
+  write(out->version, config().cann);
+  write(out->major, parts[0]);
+  write(out->minor, parts[1]);
+  write(out->release, parts[2]);
+  write(out->patch, parts[3]);
+  return kSuccess;
+}
+
+NPUSIM_EXPORT aclError aclsysGetVersionStr(const char*, char* out) {
+  std::strcpy(out, config().cann.c_str());
+  return kSuccess;
+}
+
+// The last failure of the device that no synchronisation has reported yet.
+NPUSIM_EXPORT aclError aclrtPeekAtLastError(int32_t) {
+  const Scheduler::Lock lock(scheduler().mutex);
+  if (const Device* device = current_device())
+    for (const Stream* stream : device->streams)
+      if (stream->failure != kSuccess) return stream->failure;
+  return kSuccess;
+}
+
+NPUSIM_EXPORT aclError aclrtGetLastError(int32_t level) { return aclrtPeekAtLastError(level); }
+
+NPUSIM_EXPORT aclError aclrtSetSysParamOpt(int32_t option, int64_t value) {
+  const std::lock_guard<std::mutex> lock(settings_mutex);
+  system_settings()[option] = value;
+  return kSuccess;
+}
+
+NPUSIM_EXPORT aclError aclrtGetSysParamOpt(int32_t option, int64_t* value) {
+  const std::lock_guard<std::mutex> lock(settings_mutex);
+  *value = system_settings()[option];
+  return kSuccess;
+}
+
+NPUSIM_EXPORT aclError aclrtCtxSetSysParamOpt(int32_t option, int64_t value) { return aclrtSetSysParamOpt(option, value); }
+
+NPUSIM_EXPORT aclError aclSetCompileopt(int32_t option, const char* value) {
+  const std::lock_guard<std::mutex> lock(settings_mutex);
+  compile_settings()[option] = value ? value : "";
+  return kSuccess;
+}
+
+NPUSIM_EXPORT size_t aclGetCompileoptSize(int32_t option) {
+  const std::lock_guard<std::mutex> lock(settings_mutex);
+  return compile_settings()[option].size() + 1;
+}
+
+NPUSIM_EXPORT aclError aclGetCompileopt(int32_t option, char* out, size_t room) {
+  const std::lock_guard<std::mutex> lock(settings_mutex);
+  std::snprintf(out, room, "%s", compile_settings()[option].c_str());
+  return kSuccess;
+}
+
+// Everything optional is offered: a capability asked for is there.
+NPUSIM_EXPORT aclError aclGetDeviceCapability(uint32_t, int32_t, int64_t* value) {
+  *value = 1;
+  return kSuccess;
+}
+
+NPUSIM_EXPORT aclError aclGetCannAttribute(int32_t, int32_t* value) {
+  *value = 1;
+  return kSuccess;
+}
+
+NPUSIM_EXPORT aclError aclrtGetPrimaryCtxState(int32_t, uint32_t* flags, int32_t* active) {
+  if (flags) *flags = 0;
+  if (active) *active = 1;
+  return kSuccess;
+}
+
+NPUSIM_EXPORT aclError aclrtDeviceCanAccessPeer(int32_t* can, int32_t, int32_t) {
+  *can = 1;
+  return kSuccess;
+}
+
+NPUSIM_EXPORT aclError aclrtDeviceEnablePeerAccess(int32_t, uint32_t) { return kSuccess; }
+
+NPUSIM_EXPORT aclError aclrtDeviceGetBareTgid(int32_t* out) {
+  *out = 0;
+  return kSuccess;
+}
