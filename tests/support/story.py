@@ -11,7 +11,6 @@ import torch
 
 from npugraph_strategies import GraphCaptureSession, HandlerRegistry, OutVariant, UpdateParams
 from npugraph_strategies.handlers import EmptyLike
-from npugraph_strategies.runtimes import SimulatedRuntime
 
 if TYPE_CHECKING:
     from npugraph_strategies.runtimes import GraphRuntime
@@ -28,44 +27,55 @@ LIBRARY.define("picky(Tensor q, *, int[] lens) -> Tensor")
 LIBRARY.define("picky.out(Tensor q, *, int[] lens, Tensor(a!) out) -> Tensor(a!)")
 
 
+# On a device an operator is a fixed number of tasks that write to what they are given: an update allocates nothing
+# that the graph would go on using. Host values are frozen in the tasks.
+
+
 def _attn(q, *, lens=None, other=None, table=None):
-    result = q + 10 * sum(lens or ()) + 1000 * sum(other or ())
-    return result if table is None else result + table.sum().to(q.dtype)
+    return _attn_out(q, lens=lens, other=other, table=table, out=torch.empty_like(q))
 
 
 def _attn_out(q, *, lens=None, other=None, table=None, out):
-    return out.copy_(_attn(q, lens=lens, other=other, table=table))
+    torch.add(q, 10 * sum(lens or ()) + 1000 * sum(other or ()), out=out)
+    for element in () if table is None else table.unbind():
+        out.add_(element)
+    return out
 
 
 def _paged(q, context_lens, out):
-    out.copy_(q + 10 * context_lens.sum())
+    torch.add(q, 10 * int(context_lens.sum()), out=out)
 
 
 def _picky(q, *, lens):
-    if 13 in lens:
-        raise RuntimeError("picky does not like 13")
-    return q + 10 * sum(lens)
+    return _picky_out(q, lens=lens, out=torch.empty_like(q))
 
 
 def _picky_out(q, *, lens, out):
-    return out.copy_(_picky(q, lens=lens))
+    if 13 in lens:
+        raise RuntimeError("picky does not like 13")
+    return torch.add(q, 10 * sum(lens), out=out)
 
 
 def _partly(q, *, lens):
-    return _picky(q, lens=lens), q.new_zeros(1)
+    return _partly_out(q, lens=lens, out=torch.empty_like(q))
 
 
 def _partly_out(q, *, lens, out):
-    return _picky_out(q, lens=lens, out=out), q.new_zeros(1)
+    return _picky_out(q, lens=lens, out=out), q.new_empty(1)
 
 
-LIBRARY.impl("attn", _attn, "CPU")
-LIBRARY.impl("partly", _partly, "CPU")
-LIBRARY.impl("partly.out", _partly_out, "CPU")
-LIBRARY.impl("attn.out", _attn_out, "CPU")
-LIBRARY.impl("paged", _paged, "CPU")
-LIBRARY.impl("picky", _picky, "CPU")
-LIBRARY.impl("picky.out", _picky_out, "CPU")
+_KERNELS = {
+    "attn": _attn,
+    "attn.out": _attn_out,
+    "paged": _paged,
+    "partly": _partly,
+    "partly.out": _partly_out,
+    "picky": _picky,
+    "picky.out": _picky_out,
+}
+for _name, _kernel in _KERNELS.items():
+    for _key in ("CPU", "PrivateUse1"):  # the simulated device, an NPU
+        LIBRARY.impl(_name, _kernel, _key)
 torch.library.register_fake("story::attn", lambda q, **_: torch.empty_like(q), lib=LIBRARY)
 torch.library.register_fake("story::attn.out", lambda q, *, out, **_: out, lib=LIBRARY)  # noqa: ARG005
 torch.library.register_fake("story::paged", lambda q, context_lens, out: None, lib=LIBRARY)  # noqa: ARG005
@@ -91,6 +101,6 @@ PICKY = OutVariant(("story::picky.default", "story::picky.out"), "lens", outputs
 STORY = HandlerRegistry.of(ATTN, PAGED, PICKY)
 
 
-def story_session(runtime: GraphRuntime | None = None, **options: object) -> GraphCaptureSession:
-    """Make a session over the story's handlers, by default on a simulated device of its own."""
-    return GraphCaptureSession(STORY, runtime=runtime or SimulatedRuntime(), **options)
+def story_session(runtime: GraphRuntime, **options: object) -> GraphCaptureSession:
+    """Make a session over the story's handlers."""
+    return GraphCaptureSession(STORY, runtime=runtime, **options)

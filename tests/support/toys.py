@@ -74,8 +74,8 @@ def fill_needs(lens):
     return 100 if longest == 3 else longest
 
 
-def _bytes(count):
-    return torch.empty(count, dtype=torch.uint8)
+def _bytes(q, count):
+    return q.new_empty(count, dtype=torch.uint8)
 
 
 _KERNELS = {
@@ -84,19 +84,20 @@ _KERNELS = {
     "kinds": lambda x, **_: x.clone(),
     "attn": _attn,
     "attn.out": _attn_out,
-    "_attn_get_max_workspace": lambda q, *, heads=1: _bytes(q.numel() * heads),
+    "_attn_get_max_workspace": lambda q, *, heads=1: _bytes(q, q.numel() * heads),
     "_attn_infer_output": lambda q, *, heads=1: (torch.empty_like(q), q.new_empty(heads)),
     "single": lambda q, lens: q + 10 * sum(lens),
     "single.out": lambda q, lens, *, out: out.copy_(q + 10 * sum(lens)),
     "_single_infer_output": torch.empty_like,
     "fill": _fill,
-    "_fill_get_workspace": lambda q, lens: _bytes(fill_needs(lens)),  # noqa: ARG005 - the schema's names
+    "_fill_get_workspace": lambda q, lens: _bytes(q, fill_needs(lens)),
 }
 
 for _schema in _SCHEMAS:
     LIBRARY.define(_schema)
 for _name, _kernel in _KERNELS.items():
-    LIBRARY.impl(_name, _kernel, "CPU")
+    for _key in ("CPU", "PrivateUse1"):  # the simulated device, an NPU
+        LIBRARY.impl(_name, _kernel, _key)
 
 ATTN = OutVariant(
     ("nstest::attn.default", "nstest::attn.out"),

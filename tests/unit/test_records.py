@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from support.story import ATTN, attn, story_session
 
-Q = torch.arange(3.0)
-
 
 @pytest.fixture
-def graph():
+def graph(bench, q):
     """Capture one call."""
-    with story_session().capture(label=lambda _: "here") as graph:
-        attn(Q, lens=[1])
+    with story_session(bench.runtime()).capture(label=lambda _: "here") as graph:
+        attn(q, lens=[1])
     return graph
 
 
