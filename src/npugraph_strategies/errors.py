@@ -41,6 +41,8 @@
     │   ├── ResourceExhausted                  streams or events have run out
     │   └── DeviceHang                         the device waits for what nobody will signal
     ├── RuntimeUnavailable (RuntimeError)      the runtime's software is not installed here
+    ├── InvalidSetting (ValueError)            a setting of the CANN simulator has a wrong value
+    ├── BuildFailed (RuntimeError)             the CANN simulator could not be compiled
     └── KernelError (RuntimeError)
         ├── NotSimulated (NotImplementedError) the reference kernel does not cover these arguments
         └── OperatorRejected (ValueError)      the device would reject these arguments
@@ -63,6 +65,7 @@ __all__ = [
     "AttachRefused",
     "BadArguments",
     "BrokenOrder",
+    "BuildFailed",
     "CallError",
     "CaptureError",
     "DeviceError",
@@ -77,6 +80,7 @@ __all__ = [
     "GraphStateError",
     "HostValueExpected",
     "InvalidHandler",
+    "InvalidSetting",
     "InvalidValue",
     "KernelError",
     "MissingValues",
@@ -602,6 +606,34 @@ class RuntimeUnavailable(StrategiesError, RuntimeError):
     def __str__(self) -> str:
         """Return the sentence."""
         return f"{self.runtime} is not available here: {self.reason}"
+
+
+# -- the CANN simulator ----------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class InvalidSetting(StrategiesError, ValueError):
+    """A setting of the CANN simulator has a value that it cannot have; `name` is how it was given."""
+
+    name: str
+    expected: str
+    given: str
+
+    def __str__(self) -> str:
+        """Return the sentence."""
+        return f"{self.name} must be {self.expected}; given {self.given}"
+
+
+@attrs.frozen
+class BuildFailed(StrategiesError, RuntimeError):
+    """The compiler did not make the CANN simulator; `output` is what it said."""
+
+    command: str
+    output: str
+
+    def __str__(self) -> str:
+        """Return the compiler's text and the command."""
+        return f"the CANN simulator could not be built:\n{self.output.rstrip()}\nThe command was: {self.command}"
 
 
 # -- reference kernels -----------------------------------------------------------------------------------------------
