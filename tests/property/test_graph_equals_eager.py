@@ -17,7 +17,6 @@ from hypothesis.stateful import (
 )
 
 from npugraph_strategies import KEEP, ReplayThenUpdate, UpdateThenReplay, by_label, each, errors
-from npugraph_strategies.runtimes import SimulatedDevice, SimulatedRuntime
 from support.story import attn, paged, picky, story_session
 
 OPS = ("attn", "out", "paged", "picky", "mul", "add_", "view", "state", "table")
@@ -36,16 +35,14 @@ class World:
     state: torch.Tensor
     table: torch.Tensor
     out: torch.Tensor
-    context: torch.Tensor
 
     @classmethod
-    def new(cls) -> World:
+    def new(cls, bench) -> World:
         return cls(
-            x=torch.arange(4, dtype=torch.float64),
-            state=torch.zeros(4, dtype=torch.float64),
-            table=torch.ones(2, dtype=torch.float64),
-            out=torch.zeros(4, dtype=torch.float64),
-            context=torch.zeros(1, dtype=torch.int32),
+            x=bench.tensor([0.0, 1.0, 2.0, 3.0]),
+            state=bench.tensor([0.0] * 4),
+            table=bench.tensor([1.0, 1.0]),
+            out=bench.tensor([0.0] * 4),
         )
 
 
@@ -80,6 +77,10 @@ def run(program, world, values):
 class GraphEqualsEager(RuleBasedStateMachine):
     """A graph and its eager double, driven by the same values."""
 
+    def __init__(self, bench):
+        super().__init__()
+        self.bench = bench
+
     @initialize(
         program=st.lists(st.sampled_from(OPS), min_size=1, max_size=7),
         order=st.sampled_from([UpdateThenReplay(), ReplayThenUpdate()]),
@@ -89,8 +90,8 @@ class GraphEqualsEager(RuleBasedStateMachine):
     def capture(self, program, order, lazy, seed):
         self.program = program
         self.names = [HANDLED[op] for op in program if op in HANDLED]
-        self.runtime = SimulatedRuntime(SimulatedDevice(seed=seed, lazy=lazy))
-        self.device_world, self.eager_world = World.new(), World.new()
+        self.runtime = self.bench.runtime(seed=seed, lazy=lazy)
+        self.device_world, self.eager_world = World.new(self.bench), World.new(self.bench)
         self.values = [[1] for _ in self.names]
         with story_session(self.runtime, order=order).capture() as self.graph:
             self.result = run(program, self.device_world, [list(v) for v in self.values])
@@ -178,10 +179,10 @@ class GraphEqualsEager(RuleBasedStateMachine):
             assert torch.equal(self.device_world.out, self.eager_world.out)
 
 
-def test_graph_equals_eager() -> None:
+def test_graph_equals_eager(bench) -> None:
     """A random program under random updates, replays and steps does what eager does, in order."""
     run_state_machine_as_test(
-        GraphEqualsEager,
+        lambda: GraphEqualsEager(bench),
         settings=settings(
             max_examples=60, stateful_step_count=15, deadline=None, suppress_health_check=[HealthCheck.too_slow]
         ),

@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from npugraph_strategies import KEEP, ReplayThenUpdate, UpdateThenReplay, errors
-from npugraph_strategies.runtimes import FaultyRuntime, InjectedFault, SimulatedRuntime
+from npugraph_strategies.runtimes import FaultyRuntime, InjectedFault
+from support.bench import SimulatedBench
 from support.story import attn, story_session
-
-Q = torch.arange(3.0)
 
 
 class Program:
     """A capture, three rounds of update and replay, and a close, which can be taken up again after a failure."""
 
-    def __init__(self, fail_at, *, order, after=False, lazy=False, seed=0):
-        self.runtime = FaultyRuntime(SimulatedRuntime(lazy=lazy, seed=seed), fail_at=None, after=after)
+    def __init__(self, bench, fail_at, *, order, after=False, lazy=False, seed=0):
+        self.q = bench.tensor([0.0, 1.0, 2.0])
+        self.runtime = FaultyRuntime(bench.runtime(lazy=lazy, seed=seed), fail_at=None, after=after)
         self.session = story_session(self.runtime, order=order)
         self.bystander, self.seen = self.capture()
         self.bystander.step({"lens": [1]})
@@ -31,7 +31,7 @@ class Program:
 
     def capture(self):
         with self.session.capture() as graph:
-            out = attn(attn(Q, lens=[0]), lens=[0])
+            out = attn(attn(self.q, lens=[0]), lens=[0])
         return graph, out
 
     def run(self):
@@ -46,7 +46,7 @@ class Program:
 
 
 def _primitives(order):
-    program = Program(None, order=order)
+    program = Program(SimulatedBench(), None, order=order)
     program.run()
     return program.runtime.count - program.base
 
@@ -61,22 +61,22 @@ CASES = [
 
 @pytest.mark.parametrize("lazy", [False, True], ids=["drained", "lazy"])
 @pytest.mark.parametrize(("order", "fail_at", "after"), CASES)
-def test_a_failure_at_any_primitive_leaves_nothing_behind(order, fail_at, after, lazy) -> None:
+def test_a_failure_at_any_primitive_leaves_nothing_behind(bench, order, fail_at, after, lazy) -> None:
     """Wherever the device fails, that error is raised, and what comes next works."""
-    _fails_and_recovers(fail_at, order=order, after=after, lazy=lazy)
+    _fails_and_recovers(bench, fail_at, order=order, after=after, lazy=lazy)
 
 
 @settings(max_examples=60, deadline=None)
 @given(case=st.sampled_from(CASES), seed=st.integers(1, 2**20))
 @example(case=pytest.param(ReplayThenUpdate(), 50, True), seed=0)  # a signal came late, and a further replay passed
-def test_recovery_does_not_depend_on_the_schedule(case, seed) -> None:
+def test_recovery_does_not_depend_on_the_schedule(bench, case, seed) -> None:
     """Whatever the device does first, a failed graph heals."""
     order, fail_at, after = case.values
-    _fails_and_recovers(fail_at, order=order, after=after, lazy=True, seed=seed)
+    _fails_and_recovers(bench, fail_at, order=order, after=after, lazy=True, seed=seed)
 
 
-def _fails_and_recovers(fail_at, **options) -> None:
-    program = Program(fail_at, **options)
+def _fails_and_recovers(bench, fail_at, **options) -> None:
+    program = Program(bench, fail_at, **options)
     runtime = program.runtime
     stream = runtime.current_stream().stream_id
     with pytest.raises(InjectedFault) as caught:
@@ -94,13 +94,13 @@ def _fails_and_recovers(fail_at, **options) -> None:
         _heals(program)
     program.bystander.step({"lens": [6]})
     runtime.synchronize()
-    assert torch.equal(program.seen, Q + 120)
+    assert torch.equal(program.seen, program.q + 120)
 
     graph, out = program.capture()
     for value in (5, 7):
         graph.step({"lens": [value]})
         runtime.synchronize()
-        assert torch.equal(out, Q + 20 * value)
+        assert torch.equal(out, program.q + 20 * value)
     graph.close()
 
 
@@ -113,11 +113,11 @@ def _heals(program) -> None:
     except errors.GraphNotArmed:  # the update fed a replay that was waiting
         graph.step({"lens": [8]})
     program.runtime.synchronize()
-    assert torch.equal(program.out, Q + 160)
+    assert torch.equal(program.out, program.q + 160)
     for value in (1, 9):
         graph.step({"lens": [value]})
         program.runtime.synchronize()
-        assert torch.equal(program.out, Q + 20 * value)
+        assert torch.equal(program.out, program.q + 20 * value)
     graph.update({}, rest=KEEP)
     graph.close()
     program.runtime.synchronize()

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from npugraph_strategies import KEEP, ReplayThenUpdate, UpdateThenReplay, each
-from npugraph_strategies.runtimes import Choices, RecordingRuntime, SimulatedDevice, SimulatedRuntime
+from npugraph_strategies.runtimes import RecordingRuntime
 from support.story import attn, story_session
 
 ORDERS = st.sampled_from([UpdateThenReplay(), ReplayThenUpdate()])
@@ -20,15 +20,15 @@ ACTIONS = st.lists(
 
 
 class Counter:
-    """A graph whose state is the history of the values it was stepped with, in base 100."""
+    """A graph whose state is the history of the values it was stepped with, each weighing half of the next."""
 
-    def __init__(self, session, records):
-        self.state = torch.zeros(1, dtype=torch.float64)
-        self.expected = 0.0
+    def __init__(self, bench, session, records):
+        self.state = bench.tensor([0.0])
+        self.expected = torch.zeros(1)
         self.last = 0
         self.records = records
         with session.capture() as self.graph:
-            y = torch.zeros(1, dtype=torch.float64)
+            y = torch.zeros_like(self.state)
             for _ in range(records):
                 y = attn(y, lens=[0])
             self.state.mul_(0.5).add_(y)
@@ -48,7 +48,7 @@ class Counter:
             self.graph.update(each([{"lens": [value]}] * self.records))
             self.graph.replay()
             self.last = value
-        self.expected = self.expected * 0.5 + 10 * self.last * self.records
+        self.expected.mul_(0.5).add_(10 * self.last * self.records)
 
 
 @settings(max_examples=80, deadline=None)
@@ -73,26 +73,25 @@ class Counter:
     lazy=True,
     shared=True,
 )
-def test_graphs_on_one_device_never_see_stale_values(orders, actions, seed, lazy, shared) -> None:
+def test_graphs_on_one_device_never_see_stale_values(bench, orders, actions, seed, lazy, shared) -> None:
     """Several graphs, on one replay stream or several, each end with the history of their own values."""
-    choices = Choices(most_lazy_steps=lazy or 0)
-    runtime = SimulatedRuntime(SimulatedDevice(seed=seed, lazy=lazy is not None, choices=choices))
-    graphs = [Counter(story_session(runtime, order=order), n + 1) for n, order in enumerate(orders)]
+    runtime = bench.runtime(seed=seed, lazy=lazy is not None, most_lazy_steps=lazy or 0)
+    graphs = [Counter(bench, story_session(runtime, order=order), n + 1) for n, order in enumerate(orders)]
     streams = [runtime.new_stream() for _ in graphs]
     for which, action, value in actions:
         with runtime.stream(streams[0 if shared else which]):
             graphs[which].act(action, value)
     runtime.synchronize()
-    assert [g.state.item() for g in graphs] == [g.expected for g in graphs]
+    assert [g.state.item() for g in graphs] == [g.expected.item() for g in graphs]
 
 
 @settings(max_examples=15, deadline=None)
 @given(order=ORDERS, seed=st.integers(0, 2**20))
-def test_threads_with_a_graph_each_share_one_device(order, seed) -> None:
+def test_threads_with_a_graph_each_share_one_device(bench, order, seed) -> None:
     """Two threads step two graphs of one runtime; both histories are right."""
-    runtime = SimulatedRuntime(SimulatedDevice(seed=seed, lazy=True))
+    runtime = bench.runtime(seed=seed, lazy=True)
     session = story_session(runtime, order=order)
-    graphs = [Counter(session, 2), Counter(session, 1)]
+    graphs = [Counter(bench, session, 2), Counter(bench, session, 1)]
     failures = []
 
     def work(counter, stream):
@@ -110,15 +109,15 @@ def test_threads_with_a_graph_each_share_one_device(order, seed) -> None:
         thread.join()
     assert failures == []
     runtime.synchronize()
-    assert [g.state.item() for g in graphs] == [g.expected for g in graphs]
+    assert [g.state.item() for g in graphs] == [g.expected.item() for g in graphs]
 
 
 @settings(max_examples=40, deadline=None)
 @given(order=ORDERS, actions=ACTIONS, seed=st.integers(0, 2**20))
-def test_begin_and_end_are_balanced_in_every_trace(order, actions, seed) -> None:
+def test_begin_and_end_are_balanced_in_every_trace(bench, order, actions, seed) -> None:
     """Law 9: groups and updates are never nested and always closed."""
-    runtime = RecordingRuntime(SimulatedRuntime(SimulatedDevice(seed=seed)))
-    counter = Counter(story_session(runtime, order=order), 2)
+    runtime = RecordingRuntime(bench.runtime(seed=seed))
+    counter = Counter(bench, story_session(runtime, order=order), 2)
     for _, action, value in actions:
         counter.act(action, value)
     for kind in ("task_group", "task_update"):

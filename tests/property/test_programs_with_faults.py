@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from npugraph_strategies import KEEP, ReplayThenUpdate, UpdateThenReplay, by_label, errors
-from npugraph_strategies.runtimes import Choices, FaultyRuntime, InjectedFault, SimulatedDevice, SimulatedRuntime
+from npugraph_strategies.runtimes import FaultyRuntime, InjectedFault
 from support.story import attn, story_session
 
 ORDERS = st.sampled_from([UpdateThenReplay(), ReplayThenUpdate()])
@@ -42,15 +42,15 @@ MOVES = st.builds(
 class Model:
     """A graph whose state is the history of its values, and what that state should be."""
 
-    def __init__(self, runtime, order, records):
+    def __init__(self, bench, runtime, order, records):
         self.runtime = runtime
         self.values = [0] * records
-        self.state = torch.zeros(1, dtype=torch.float64)
-        self.expected = 0.0
+        self.state = bench.tensor([0.0])
+        self.expected = torch.zeros(1)
         self.armed = not records
         self.failed = False
         with story_session(runtime, order=order).capture() as self.graph:
-            y = torch.zeros(1, dtype=torch.float64)
+            y = torch.zeros_like(self.state)
             for _ in range(records):
                 y = attn(y, lens=[0])
             self.state.mul_(0.5).add_(y)
@@ -87,14 +87,14 @@ class Model:
     def _played(self, *, replayed):
         self.armed = not replayed or not self.values
         if replayed:
-            self.expected = self.expected * 0.5 + 10 * sum(self.values)
+            self.expected.mul_(0.5).add_(10 * sum(self.values))
 
     def heal(self, value):
         """Take a complete update, and start the model anew from what the failure left."""
         self.graph.update({"lens": [value]} if self.values else {})
         self.runtime.synchronize()
         self.values = [value] * len(self.values)
-        self.expected, self.armed, self.failed = self.state.item(), self.graph_armed, False
+        self.expected, self.armed, self.failed = self.state.cpu().clone(), self.graph_armed, False
 
     @property
     def graph_armed(self):
@@ -144,13 +144,12 @@ def step(graph, stream, value, fault=None, action="step"):
     after=False,
     closing=False,
 )
-def test_failures_are_contained(orders, moves, seed, most_lazy_steps, consumes, after, closing) -> None:
+def test_failures_are_contained(bench, orders, moves, seed, most_lazy_steps, consumes, after, closing) -> None:
     """Every graph that did not fail has the history of its own values; those that failed can be used again."""
-    choices = Choices(most_lazy_steps=most_lazy_steps, wait_consumes=consumes)
-    device = SimulatedDevice(seed=seed, lazy=True, choices=choices)
-    runtimes = [FaultyRuntime(SimulatedRuntime(device), fail_at=None, after=after) for _ in range(2)]
-    models = [Model(runtimes[n % 2], order, n) for n, order in enumerate(orders)]
-    streams = [device.new_stream() for _ in range(2)]
+    bare = bench.runtimes(2, seed=seed, lazy=True, most_lazy_steps=most_lazy_steps, wait_consumes=consumes)
+    runtimes = [FaultyRuntime(runtime, fail_at=None, after=after) for runtime in bare]
+    models = [Model(bench, runtimes[n % 2], order, n) for n, order in enumerate(orders)]
+    streams = [bare[0].new_stream() for _ in range(2)]
     for move in moves:
         model = models[move.graph]
         model.runtime.fail_at = None if move.fault is None else model.runtime.count + move.fault
@@ -166,5 +165,5 @@ def test_failures_are_contained(orders, moves, seed, most_lazy_steps, consumes, 
     if closing:
         for model in models:
             model.graph.close()
-    device.synchronize(None)
-    assert [m.state.item() for m in models if not m.failed] == [m.expected for m in models if not m.failed]
+    bare[0].synchronize()
+    assert [m.state.item() for m in models if not m.failed] == [m.expected.item() for m in models if not m.failed]
