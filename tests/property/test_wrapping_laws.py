@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import Any, NamedTuple
 
 import attrs
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,12 +15,16 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from npugraph_strategies import OpCall, UpdateParams
 from npugraph_strategies._containers import leaves
-from npugraph_strategies.runtimes import SimulatedRuntime
 
 QUICK = settings(max_examples=120, deadline=None)
 HANDLER = UpdateParams("nstest::mix", "lens")
 CALL = OpCall.bind("aten::relu", (torch.zeros(1),))
-RUNTIME = SimulatedRuntime()
+
+
+@pytest.fixture(scope="module")
+def runtime(bench):
+    """Return a runtime of the device; wrapping changes nothing in it."""
+    return bench.runtime()
 
 
 class Pair(NamedTuple):
@@ -38,7 +43,7 @@ class HostRuntime:
 
 
 @st.composite
-def tensors(draw):
+def tensors(draw, device):
     """Draw a strided tensor: any dtype, offset, permutation, 0-strides and steps, empty and scalar ones too."""
     dtype = draw(st.sampled_from([torch.float32, torch.float16, torch.int64, torch.int8, torch.bool, torch.complex64]))
     sizes = draw(st.lists(st.integers(0, 3), max_size=3))
@@ -46,23 +51,32 @@ def tensors(draw):
     offset = draw(st.integers(0, 3))
     needed = offset + 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True) if size)
     storage = torch.arange(needed + draw(st.integers(0, 3)))
-    return storage.to(dtype).as_strided(sizes, strides, offset)
+    return storage.to(dtype).to(device).as_strided(sizes, strides, offset)
 
 
 falsy = st.sampled_from([0, 0.0, False, "", None])
 scalars = falsy | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3) | st.just(torch.float16)
-nested = st.recursive(
-    tensors() | scalars,
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.lists(inner, max_size=3).map(tuple)
-        | st.builds(Pair, inner, inner)
-        | st.dictionaries(st.text(max_size=2), inner, max_size=3)
-        | st.dictionaries(st.text(max_size=2), inner, max_size=3).map(OrderedDict)
-        | st.lists(st.integers(0, 3), max_size=3).map(torch.Size)
-    ),
-    max_leaves=8,
-)
+
+
+def filled(device):
+    """Describe tensors that have elements."""
+    return tensors(device).filter(lambda tensor: tensor.numel())
+
+
+def nested(device):
+    """Describe containers of tensors and scalars at any depth."""
+    return st.recursive(
+        tensors(device) | scalars,
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.lists(inner, max_size=3).map(tuple)
+            | st.builds(Pair, inner, inner)
+            | st.dictionaries(st.text(max_size=2), inner, max_size=3)
+            | st.dictionaries(st.text(max_size=2), inner, max_size=3).map(OrderedDict)
+            | st.lists(st.integers(0, 3), max_size=3).map(torch.Size)
+        ),
+        max_leaves=8,
+    )
 
 
 def shape_of(value):
@@ -78,7 +92,7 @@ def geometry(tensor):
     return tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device
 
 
-def wrapped(value, *, name="x", runtime=RUNTIME):
+def wrapped(runtime, value, *, name="x"):
     return HANDLER.record_wrap_kwarg(CALL, name, value, runtime)
 
 
@@ -87,17 +101,19 @@ def pairs(value, kept):
 
 
 @QUICK
-@given(nested)
-def test_containers_keep_their_type(value):
+@given(st.data())
+def test_containers_keep_their_type(bench, runtime, data):
     """Every container, named tuples, ordered dicts and sizes included, is rebuilt in its own type."""
-    assert shape_of(wrapped(value)) == shape_of(value)
+    value = data.draw(nested(bench.device))
+    assert shape_of(wrapped(runtime, value)) == shape_of(value)
 
 
 @QUICK
-@given(nested)
-def test_device_tensors_become_views_with_the_same_geometry(value):
+@given(st.data())
+def test_device_tensors_become_views_with_the_same_geometry(bench, runtime, data):
     """Sizes, strides, offset, dtype, device and address of every device tensor are those of the original."""
-    for original, view in pairs(value, wrapped(value)):
+    value = data.draw(nested(bench.device))
+    for original, view in pairs(value, wrapped(runtime, value)):
         if isinstance(original, torch.Tensor):
             assert geometry(view) == geometry(original)
             assert view.untyped_storage().data_ptr() == original.untyped_storage().data_ptr()
@@ -105,15 +121,15 @@ def test_device_tensors_become_views_with_the_same_geometry(value):
 
 
 @QUICK
-@given(tensors().filter(lambda tensor: tensor.numel()), st.integers(0, 3))
-def test_a_view_holds_no_storage_alive(tensor, depth):
+@given(st.data(), st.integers(0, 3))
+def test_a_view_holds_no_storage_alive(bench, runtime, data, depth):
     """However deep a device tensor lies, what is kept does not keep its memory."""
-    tensor = tensor.clone()
+    tensor = data.draw(filled(bench.device)).clone()
     storage = StorageWeakRef(tensor.untyped_storage())
     value = tensor
     for _ in range(depth):
         value = [Pair(value)]
-    kept = wrapped(value)
+    kept = wrapped(runtime, value)
     del tensor, value
     gc.collect(0)
     assert storage.expired()
@@ -121,28 +137,31 @@ def test_a_view_holds_no_storage_alive(tensor, depth):
 
 
 @QUICK
-@given(tensors().filter(lambda tensor: tensor.numel()))
-def test_a_view_sees_what_is_written(tensor):
+@given(st.data())
+def test_a_view_sees_what_is_written(bench, runtime, data):
     """A view shows the memory, not a copy of it."""
-    (view,) = wrapped([tensor])
+    tensor = data.draw(filled(bench.device))
+    (view,) = wrapped(runtime, [tensor])
     tensor.untyped_storage().fill_(0)
     assert not view.any()
 
 
 @QUICK
-@given(nested)
-def test_scalars_stay_themselves(value):
+@given(st.data())
+def test_scalars_stay_themselves(bench, runtime, data):
     """Numbers, texts, dtypes and None come out as the same objects, falsy ones too."""
-    for original, kept in pairs(value, wrapped(value)):
+    value = data.draw(nested(bench.device))
+    for original, kept in pairs(value, wrapped(runtime, value)):
         if not isinstance(original, torch.Tensor):
             assert kept is original
 
 
 @QUICK
-@given(nested)
-def test_update_parameters_are_snapshots(value):
+@given(st.data())
+def test_update_parameters_are_snapshots(runtime, data):
     """What a handler lists as a parameter is a host value: equal, in the same containers, and shared with nobody."""
-    kept = wrapped(value, name="lens")
+    value = data.draw(nested("cpu"))
+    kept = wrapped(runtime, value, name="lens")
     assert shape_of(kept) == shape_of(value)
     for original, copied in pairs(value, kept):
         if isinstance(original, torch.Tensor):
@@ -154,10 +173,11 @@ def test_update_parameters_are_snapshots(value):
 
 
 @QUICK
-@given(nested)
-def test_host_tensors_elsewhere_are_snapshots(value):
+@given(st.data())
+def test_host_tensors_elsewhere_are_snapshots(data):
     """A tensor that is not on the device is copied wherever it stands."""
-    for original, kept in pairs(value, wrapped(value, runtime=HostRuntime())):
+    value = data.draw(nested("cpu"))
+    for original, kept in pairs(value, wrapped(HostRuntime(), value)):
         if isinstance(original, torch.Tensor):
             assert torch.equal(kept, original)
             assert not original.numel() or kept.data_ptr() != original.data_ptr()
@@ -165,17 +185,17 @@ def test_host_tensors_elsewhere_are_snapshots(value):
 
 @QUICK
 @given(st.lists(st.integers(), min_size=1), st.integers())
-def test_a_snapshot_does_not_follow_its_original(value, other):
+def test_a_snapshot_does_not_follow_its_original(runtime, value, other):
     """The caller may change its list the next moment."""
     before = list(value)
-    kept = wrapped(value, name="lens")
+    kept = wrapped(runtime, value, name="lens")
     value[0] = other
     value.append(other)
     assert kept == before
 
 
-def test_the_view_of_a_report():
+def test_the_view_of_a_report(bench, runtime):
     """A view with a 0-stride and an offset once lost them: it is equal in all of its geometry."""
-    storage = torch.zeros(4096)
+    storage = torch.zeros(4096, device=bench.device)
     view = storage.as_strided([2, 1, 8, 64], [1536, 0, 192, 1], 128)
-    assert geometry(wrapped(view)) == geometry(view)
+    assert geometry(wrapped(runtime, view)) == geometry(view)
