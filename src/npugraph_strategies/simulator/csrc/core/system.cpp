@@ -144,3 +144,27 @@ NPUSIM_EXPORT aclError aclrtDeviceGetBareTgid(int32_t* out) {
   *out = 0;
   return kSuccess;
 }
+
+// Settings that only change how a device computes or how long it waits: kept, and otherwise without effect.
+NPUSIM_EXPORT aclError aclrtSetDeviceSatMode(int32_t) { return kSuccess; }
+NPUSIM_EXPORT aclError aclrtGetDeviceSatMode(int32_t* mode) {
+  *mode = 1;  // infinities and NaNs are kept, not saturated
+  return kSuccess;
+}
+NPUSIM_EXPORT aclError aclrtSetStreamOverflowSwitch(aclrtStream, uint32_t) { return kSuccess; }
+NPUSIM_EXPORT aclError aclrtGetStreamOverflowSwitch(aclrtStream, uint32_t* on) {
+  *on = 0;
+  return kSuccess;
+}
+NPUSIM_EXPORT aclError aclrtSetOpWaitTimeout(uint32_t) { return kSuccess; }
+NPUSIM_EXPORT aclError aclrtSetOpExecuteTimeOut(uint32_t) { return kSuccess; }
+NPUSIM_EXPORT aclError aclrtSetOpExecuteTimeOutV2(uint64_t, uint64_t* actual) {
+  if (actual) *actual = 0;
+  return kSuccess;
+}
+NPUSIM_EXPORT aclError aclrtSetStreamFailureMode(aclrtStream, uint64_t) { return kSuccess; }
+NPUSIM_EXPORT aclError aclrtSetStreamAttribute(aclrtStream, int32_t, void*) { return kSuccess; }
+NPUSIM_EXPORT aclError aclrtGetLogicDevIdByUserDevId(int32_t user, int32_t* logical) {
+  *logical = user;
+  return kSuccess;
+}
