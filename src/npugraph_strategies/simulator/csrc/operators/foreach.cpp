@@ -17,8 +17,8 @@ Tensor round_off(const Tensor& self, int64_t mode) {
     case 1: return at::round(self);
     case 2: return at::floor(self);
     case 3: return at::ceil(self);
-    case 4: return at::trunc(self);
-    case 5: return at::frac(self);
+    case 5: return at::trunc(self);
+    case 7: return at::frac(self);
     default: throw std::invalid_argument("there is no rounding function number " + std::to_string(mode));
   }
 }
