@@ -76,6 +76,13 @@ std::shared_ptr<Model> find_model(aclmdlRI handle) {
   return found == models().end() ? nullptr : found->second;
 }
 
+void forget_captures() {
+  while (!going_on().empty()) leave(*std::shared_ptr<Capture>(going_on().back()));
+  for (const auto& [handle, model] : models()) model->device->streams_in_use -= model->streams_taken;
+  models().clear();
+  next_model_id = 1;
+}
+
 aclError put_into_capture(Stream& stream, TaskPtr task) {
   Capture& capture = *stream.capture;
   const std::string doing = std::string("capturing ") + kind_name(task->kind) + " " + task->name;

@@ -60,3 +60,24 @@ NPUSIM_EXPORT uint64_t npusim_count(const char* what, int32_t device) {
   if (name == "memory") return memory().used(device);
   return 0;
 }
+
+// A kernel for tests of the driver itself, which need no operator library: adds `value` to `count` numbers.
+NPUSIM_EXPORT aclError npusim_launch_add(const char* name, aclrtStream stream, double* numbers, uint64_t count,
+                                         double value) {
+  Work work{name, {{numbers, count * sizeof(double)}}, nullptr};
+  work.run = [numbers, count, value] {
+    for (uint64_t i = 0; i < count; ++i) numbers[i] += value;
+  };
+  return submit(stream, std::move(work));
+}
+
+// Back to a fresh process: what is queued is dropped, streams, events, graphs and captures are gone, handles are dead.
+// Device memory stays. For tests of the driver itself; whoever holds handles, as torch_npu does, must not call it.
+NPUSIM_EXPORT void npusim_reset() {
+  Scheduler::Lock lock(scheduler().mutex);
+  scheduler().drop_all(lock);
+  forget_captures();
+  forget_events();
+  forget_streams();
+  trace().clear();
+}

@@ -32,5 +32,6 @@ using EventPtr = std::shared_ptr<Event>;
 
 EventPtr find_event(aclrtEvent handle);
 std::string describe(const Event& event);
+void forget_events();
 
 }  // namespace npusim

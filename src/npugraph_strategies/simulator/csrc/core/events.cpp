@@ -123,6 +123,12 @@ EventPtr find_event(aclrtEvent handle) {
   return found == events().end() ? nullptr : found->second;
 }
 
+void forget_events() {
+  events().clear();
+  for (Device& device : devices()) device.events_in_use = 0;
+  next_event_id = 1;
+}
+
 std::string describe(const Event& event) {
   return (event.external ? "external event " : "event ") + std::to_string(event.id);
 }

@@ -76,6 +76,7 @@ struct Capture {
 };
 
 std::vector<std::shared_ptr<Model>> live_models();
+void forget_captures();  // and models
 aclError put_into_capture(Stream& stream, TaskPtr task);
 aclError put_into_update(Stream& stream, TaskPtr task);
 std::shared_ptr<Model> find_model(aclmdlRI handle);

@@ -120,6 +120,15 @@ void Scheduler::forget(Stream& stream) {
   if (last_ && last_->stream == &stream) last_.reset();
 }
 
+void Scheduler::drop_all(Lock& lock) {
+  changed_.wait(lock, [this] { return !executing_ && host_calls_.empty() && host_calls_running_ == 0; });
+  for (Stream* stream : std::vector<Stream*>(active_)) {
+    stream->run.reset();
+    stream->busy = false;
+    forget(*stream);
+  }
+}
+
 TaskPtr Scheduler::head(const Stream& stream, int lane) const {
   if (lane < 0) return stream.queue.front();
   return stream.run->model->lanes[lane].nodes[stream.run->next[lane]]->task;

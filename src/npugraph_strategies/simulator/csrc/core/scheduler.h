@@ -34,6 +34,7 @@ class Scheduler {
   void step(Lock& lock);
 
   void forget(Stream& stream);  // drop what is queued; nothing of it may be running
+  void drop_all(Lock& lock);    // drop what is queued everywhere, after waiting for what is running
   void reseed(std::optional<uint64_t> seed);
   std::string stalled() const;   // every blocked stream: what it waits for, since when, for which graph and task
   uint64_t steps() const { return steps_done_; }

@@ -58,5 +58,6 @@ Stream* find_stream(aclrtStream handle);        // null handle: the default stre
 std::vector<Device>& devices();
 Code take_stream(Device& device);               // kNoStreams when they have run out
 std::string describe(const Stream& stream);     // "stream 3 of device 0"
+void forget_streams();                          // all but the default ones
 
 }  // namespace npusim

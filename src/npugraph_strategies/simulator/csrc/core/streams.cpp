@@ -119,6 +119,17 @@ Code take_stream(Device& device) {
   return kSuccess;
 }
 
+void forget_streams() {
+  for (Device& device : devices()) {
+    for (Stream* stream : device.streams)
+      if (stream != device.default_stream.get()) delete stream;
+    device.streams = {device.default_stream.get()};
+    device.default_stream->failure = kSuccess;
+    device.streams_in_use = 0;
+  }
+  next_stream_id = static_cast<int>(devices().size());
+}
+
 std::string describe(const Stream& stream) {
   return "stream " + std::to_string(stream.id) + " of device " + std::to_string(stream.device->index);
 }
