@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from npugraph_strategies._pairing import Paired, add_note
 from npugraph_strategies.errors import SharedStream
 
@@ -135,7 +137,8 @@ class DeviceSide:
         """Patch and signal every record. When it fails, the graph is poisoned and nothing is left open."""
         stream = self._runtime.update_stream()
         try:
-            with self._runtime.stream(stream):
+            # What was captured in inference mode may be written to in inference mode only; the rest in either.
+            with self._runtime.stream(stream), torch.inference_mode():
                 self._apply(plan, stream)
         except BaseException as error:
             self._fail(f"an update failed: {error}", error)

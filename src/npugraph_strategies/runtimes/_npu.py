@@ -209,9 +209,12 @@ class NpuRuntime:
     def adopt_graph(self, graph: Any, label: str = "") -> NpuGraph:
         """Return a graph of this runtime around a ``torch.npu.NPUGraph`` that the caller captures.
 
-        Raises `AttachRefused` if it is something else, or if torch_npu dispatches for it (``auto_dispatch_capture``):
-        both would record the same calls. ``torch.npu.graph`` sets that flag, so adopt inside its ``with`` block.
+        A graph of `new_graph` on this device is returned as it is. Raises `AttachRefused` if it is something else, or
+        if torch_npu dispatches for it (``auto_dispatch_capture``): both would record the same calls.
+        ``torch.npu.graph`` sets that flag, so adopt inside its ``with`` block.
         """
+        if isinstance(graph, NpuGraph) and graph.device.index == self._device.index:
+            return graph
         if not isinstance(graph, self._device.npu.NPUGraph):
             raise AttachRefused(f"given a {type(graph).__name__}, expected a torch.npu.NPUGraph")
         if self._features.dispatches_by_itself(graph):

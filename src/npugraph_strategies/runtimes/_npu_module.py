@@ -87,6 +87,8 @@ class NpuNamespace(Protocol):
     empty_cache: Callable[[], None]
     is_current_stream_capturing: Callable[[], bool]
     memory_snapshot: Callable[[], Sequence[Mapping[str, Any]]]
+    caching_allocator_alloc: Callable[[int], int]
+    caching_allocator_delete: Callable[[int], None]
     graph_task_group_begin: Callable[[Any], None]
     graph_task_group_end: Callable[[Any], Any]
     graph_task_update_begin: Callable[[Any, Any], None]

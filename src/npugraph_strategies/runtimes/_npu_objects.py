@@ -134,10 +134,25 @@ class NpuGraph:
 
         The allocator is asked once; while the capture goes on, once more for an address that it did not know.
         """
+        pool = self.device.call("graph.pool", self.label, self._own_pool)
+        return pool is not None and self._pool_of(address) == pool
+
+    def _own_pool(self) -> Any:
+        """Return the pool's token; while the capture goes on, when torch_npu does not tell, by what is allocated now."""
+        npu = self.device.npu
+        if self._captured or not npu.is_current_stream_capturing():
+            return tuple(self.native.pool())
+        address = npu.caching_allocator_alloc(1)
+        try:
+            return self._pool_of(address)
+        finally:
+            npu.caching_allocator_delete(address)
+
+    def _pool_of(self, address: int) -> Any:
         found = self._segments.pool_of(address) if self._segments is not None else None
         if found is None and not (self._captured and self._segments is not None):
             # All pools are asked for: the argument that names one is newer than the key that is read.
             snapshot = self.device.call("memory_snapshot", self.label, self.device.npu.memory_snapshot)
             self._segments = Segments.of(snapshot)
             found = self._segments.pool_of(address)
-        return found is not None and found == tuple(self.pool())
+        return found

@@ -69,6 +69,8 @@ class FakeGraph:
 
     def pool(self):
         self.world.say("NPUGraph.pool")
+        if self.world.capturing:
+            raise RuntimeError("Called NPUGraph::pool() without a preceding successful capture.")
         return (0, 7)
 
 
@@ -109,6 +111,7 @@ class FakeWorld:
         self.capturing = False
         self.fail = {}  # name of a call -> what it raises
         self.segments = []
+        self.next_address = 0  # where the allocator has room
         self.made = defaultdict(int)
 
     def say(self, name, *args):
@@ -165,6 +168,8 @@ class FakeWorld:
             host_empty_cache=told("host_empty_cache"),
             is_current_stream_capturing=lambda: self.capturing,
             memory_snapshot=snapshot,
+            caching_allocator_alloc=lambda _: self.next_address,
+            caching_allocator_delete=told("caching_allocator_delete"),
             graph_task_group_begin=told("graph_task_group_begin"),
             graph_task_group_end=task_group_end,
             graph_task_update_begin=told("graph_task_update_begin"),
