@@ -1,0 +1,3 @@
+"""Records of graphs on an NPU."""
+
+from unit.test_records import *  # noqa: F403 - the very same tests, on another device
