@@ -22,10 +22,13 @@ from npugraph_strategies import errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from types import ModuleType
 
 __all__ = ["PARTS", "parts_of", "renewed"]
 
 _ROOT = Path(__file__).resolve().parents[2]
+_CSRC = _ROOT / "src/npugraph_strategies/simulator/csrc"
+_OPERATOR = re.compile(r"^(?:ACLNN\w*|[A-Z_]+)\((?!NAME)(\w+),", re.MULTILINE)
 _PART = re.compile(r"(<!-- generated: ([\w.-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -67,13 +70,67 @@ def error_tree() -> str:
 def choices() -> str:
     """Return the table of what the simulated device does where nothing is documented."""
     module = importlib.import_module("npugraph_strategies.runtimes._simulated._choices")
-    body = ast.parse(inspect.getsource(module.Choices)).body[0].body
-    texts = {}
-    for field, text in pairwise(body):
-        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
-            texts[field.target.id] = " ".join(text.value.value.split())
+    texts = _field_texts(module, "Choices")
     rows = ([_code(f.name), _code(f.default), texts[f.name]] for f in attrs.fields(module.Choices))
     return _table(["choice", "default", "what it decides"], rows)
+
+
+def _field_texts(module: ModuleType, name: str) -> dict[str, str]:
+    """Return what stands below each field of a class of `module`."""
+    classes = (node for node in ast.parse(inspect.getsource(module)).body if isinstance(node, ast.ClassDef))
+    body = next(node.body for node in classes if node.name == name)
+    return {
+        field.target.id: re.sub(r"``([^`]*)``", r"`\1`", " ".join(text.value.value.split()))
+        for field, text in pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
+    }
+
+
+def simulator_settings() -> str:
+    """Return the table of the settings of the CANN simulator."""
+    module = importlib.import_module("npugraph_strategies.simulator._config")
+    texts = _field_texts(module, "SimulatorConfig")
+    rows = (
+        [_code(f.name), _code(f.metadata["variable"]), _code(f.default), texts[f.name]]
+        for f in attrs.fields(module.SimulatorConfig)
+    )
+    return _table(["field", "variable", "default", "what it sets"], rows)
+
+
+def driver_codes() -> str:
+    """Return the table of the codes of the simulated driver, read from its source."""
+    rows = ([number, _code(name), what] for _, number, name, what in _driver_codes())
+    return _table(["code", "name", "what it means"], rows)
+
+
+def driver_choices() -> str:
+    """Return the table of what the simulated driver does where nothing is documented, read from its source."""
+    found = re.findall(r"((?:^// .*\n)+)constexpr [\w ]+ k(\w+) = ([^;]+);", _source("core/choices.h"), re.MULTILINE)
+    numbers = {constant: number for constant, number, _, _ in _driver_codes()}
+    rows = (
+        [_code(name), _code(numbers.get(value, value)), " ".join(text.replace("// ", "").split())]
+        for text, name, value in found
+    )
+    return _table(["choice", "value", "what it decides"], rows)
+
+
+def driver_operators() -> str:
+    """Return the list of the operators that the simulated driver has, by the file they stand in."""
+    rows = []
+    for path in sorted((_CSRC / "operators").glob("*.cpp")):
+        names = sorted(set(_OPERATOR.findall(path.read_text(encoding="utf-8"))))
+        if names:
+            rows.append([_code(path.name), " ".join(names)])
+    return _table(["file", "operators (`aclnn` and this name)"], rows)
+
+
+def _driver_codes() -> list[tuple[str, str, str, str]]:
+    """Return constant, number, name and meaning of each code."""
+    return re.findall(r'X\((\w+), (\d+), "(\w+)",\s*(?:\\\s*)?"([^"]*)"\)', _source("core/codes.h"))
+
+
+def _source(name: str) -> str:
+    return (_CSRC / name).read_text(encoding="utf-8")
 
 
 def codes() -> str:
@@ -124,6 +181,10 @@ PARTS: dict[str, Callable[[], str]] = {
     "error-tree": error_tree,
     "choices": choices,
     "codes": codes,
+    "simulator-settings": simulator_settings,
+    "driver-codes": driver_codes,
+    "driver-choices": driver_choices,
+    "driver-operators": driver_operators,
     **{name: api(name) for name in PUBLIC},
 }
 

@@ -1,8 +1,9 @@
 """The documentation as data: its pages, their code blocks and links, and a way to run the blocks.
 
 What a fence says after its language decides what becomes of it: ``python`` is run, ``pycon`` is run as a doctest,
-``console`` runs a command of ours and compares what it writes, ``python no-run`` is only compiled. The rest is text.
-All blocks of a page share one namespace and run in order.
+``console`` runs a command of ours and compares what it writes, ``python npu`` is run where there is an NPU and compiled
+elsewhere, ``python no-run`` is only compiled. The rest is text. All blocks of a page share one namespace and run in
+order.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from npugraph_strategies.cli._group import cli
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["PAGES", "ROOT", "Block", "anchors", "blocks", "links", "run", "title"]
+__all__ = ["PAGES", "ROOT", "Block", "anchors", "blocks", "links", "run", "run_on_npu", "title"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = tuple(
@@ -97,6 +98,14 @@ def run(page: str) -> None:
                 _console(block)
             elif block.info.startswith("python"):
                 _compiled(block)
+
+
+def run_on_npu(page: str) -> None:
+    """Execute those blocks of a page that need an NPU."""
+    with _module(page) as module:
+        for block in blocks(page):
+            if block.info == "python npu":
+                exec(_compiled(block), module.__dict__)  # noqa: S102 - our own pages
 
 
 @contextmanager

@@ -28,7 +28,7 @@ def modules_with_examples():
 
 
 def public_objects():
-    """Return the public classes and functions that someone calls: neither protocols nor errors."""
+    """Return what someone calls, and can call without an NPU: neither protocols nor errors."""
     found = {
         name: value
         for module in map(importlib.import_module, generated.PUBLIC)
@@ -36,7 +36,7 @@ def public_objects():
         if name in module.__all__ and (inspect.isclass(value) or inspect.isroutine(value))
     }
     kept = (name for name, value in found.items() if not getattr(value, "_is_protocol", False))
-    return {name: found[name] for name in sorted(kept) if name not in {*errors.__all__, "NpuRuntime"}}
+    return {name: found[name] for name in sorted(kept) if name not in {*errors.__all__, "NpuRuntime", "Control"}}
 
 
 def shell_lines(page):
@@ -58,7 +58,7 @@ def test_the_code_on_a_page_runs(page):
 @pytest.mark.parametrize("page", pages.PAGES)
 def test_every_fence_is_of_a_known_kind(page):
     """No block escapes execution by a misspelled fence."""
-    kinds = {"python", "python no-run", "pycon", "console", "sh", "text", "mermaid"}
+    kinds = {"python", "python npu", "python no-run", "pycon", "console", "sh", "text", "mermaid"}
     assert {block.info for block in pages.blocks(page)} <= kinds
 
 

@@ -7,6 +7,7 @@ Importing this package loads neither torch nor torch_npu.
 
 from npugraph_strategies.simulator._build import build
 from npugraph_strategies.simulator._config import SimulatorConfig
+from npugraph_strategies.simulator._control import Control
 from npugraph_strategies.simulator._launcher import command_environment
 
-__all__ = ["SimulatorConfig", "build", "command_environment"]
+__all__ = ["Control", "SimulatorConfig", "build", "command_environment"]

@@ -23,11 +23,7 @@ _COUNTS: Final = ("steps", "reports", "graphs", "streams", "events", "memory")
 @final
 @attrs.frozen
 class Control:
-    """A hold on the simulator that this process runs on.
-
-    >>> control = Control.current()  # doctest: +SKIP
-    >>> control.seed(7)  # doctest: +SKIP
-    """
+    """A hold on the simulator that this process runs on; ``docs/reference/cann-simulator.md`` shows it in use."""
 
     _driver: ctypes.CDLL = attrs.field(repr=False)
 
