@@ -8,7 +8,7 @@ import click
 
 from npugraph_strategies.simulator._launcher import DESCRIPTION, OPTIONS, Option, Request, launch
 
-__all__ = ["command"]
+__all__ = ["command", "request"]
 
 
 def _parameter(option: Option) -> click.Option:
@@ -19,8 +19,14 @@ def _parameter(option: Option) -> click.Option:
     )
 
 
-def _simulate(context: click.Context, command: tuple[str, ...], **given: Any) -> None:
-    context.exit(launch(Request.of(given, command)))
+def request(context: click.Context) -> Request:
+    """Return what the arguments of a context ask for."""
+    given = dict(context.params)
+    return Request.of(given, given.pop("command"))
+
+
+def _simulate(context: click.Context, **_: Any) -> None:
+    context.exit(launch(request(context)))
 
 
 command: Final = click.Command(

@@ -11,7 +11,7 @@ from npugraph_strategies.simulator._launcher import DESCRIPTION, OPTIONS, Reques
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["main"]
+__all__ = ["parser", "request"]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -20,6 +20,7 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m npugraph_strategies.simulator",
         usage="%(prog)s [OPTIONS] -- COMMAND [ARGUMENTS]...",
         description=DESCRIPTION,
+        allow_abbrev=False,
     )
     for option in OPTIONS:
         if option.metavar is None:
@@ -31,12 +32,12 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the launcher on `arguments` (default: the process's own); return only if no command takes over."""
+def request(arguments: Sequence[str] | None = None) -> Request:
+    """Return what `arguments` (default: the process's own) ask for."""
     given = vars(parser().parse_args(arguments))
     command = given.pop("command")
-    return launch(Request.of(given, command[1:] if command[:1] == ["--"] else command))
+    return Request.of(given, command[1:] if command[:1] == ["--"] else command)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(launch(request()))

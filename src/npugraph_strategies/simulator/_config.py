@@ -130,7 +130,9 @@ class SimulatorConfig:
     cann: str = _field("CANN", _VERSION, "version of CANN", default="9.1.0")
     """Version of CANN, from which torch_npu derives which functions to call."""
 
-    seed: int | None = _field("SEED", _SEED, "seed of the schedule of streams (default: they run freely)", default=None)
+    seed: int | None = _field(
+        "SEED", _SEED, "seed of the schedule of streams (without one they run freely)", default=None
+    )
     """Seed of the order in which streams advance; None lets them run as soon as they can."""
 
     stall_seconds: float = _field("STALL_SECONDS", _NUMBER, "seconds until a wait is a hang", default=10)

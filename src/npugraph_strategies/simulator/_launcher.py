@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from npugraph_strategies.errors import StrategiesError
-from npugraph_strategies.simulator._build import SANITIZERS, build
+from npugraph_strategies.simulator._build import SANITIZERS, SOURCES, build
 from npugraph_strategies.simulator._config import Setting, SimulatorConfig, settings
 from npugraph_strategies.simulator._toolchain import Toolchain
 
@@ -33,24 +33,34 @@ _NOT_FOUND: Final = 127
 
 @attrs.frozen
 class Option:
-    """An option of the launcher. Without `metavar` it is a flag, and `negatable` if ``--no-`` turns it off."""
+    """An option of the launcher. Without `metavar` it is a flag, and `negatable` if ``--no-`` turns it off.
+
+    `variable` and `default` are those of the setting that it gives; the launcher's own options have neither.
+    """
 
     flag: str
-    help: str
+    meaning: str
     metavar: str | None = None
     negatable: bool = False
+    variable: str | None = None
+    default: str | None = None
 
     @property
     def name(self) -> str:
         """Return the name of its value."""
         return self.flag[2:].replace("-", "_")
 
+    @property
+    def help(self) -> str:
+        """Return the meaning, with the default if there is one."""
+        return self.meaning if self.default is None else f"{self.meaning} (default: {self.default})"
+
 
 def _options() -> tuple[Option, ...]:
     """Return an option for each setting, and the launcher's own."""
     return (
         *map(_option, settings()),
-        Option("--sanitize", f"build with the compiler's sanitizers: {', '.join(SANITIZERS)}", "KINDS"),
+        Option("--sanitize", f"build with the compiler's sanitizers: {'; '.join(SANITIZERS)}", "KINDS"),
         Option("--build-only", "build the simulator, print the directory of its libraries, run nothing"),
         Option("--print-environment", "print the variables as shell commands, for eval; run nothing"),
     )
@@ -58,10 +68,10 @@ def _options() -> tuple[Option, ...]:
 
 def _option(setting: Setting) -> Option:
     flag, default = _flag(setting.name), getattr(SimulatorConfig(), setting.name)
-    if isinstance(default, bool):
-        return Option(flag, f"{setting.help} (default: {'on' if default else 'off'})", negatable=True)
-    shown = "" if default is None else f" (default: {default})"
-    return Option(flag, setting.help + shown, flag.rpartition("-")[2].upper())
+    switch = isinstance(default, bool)
+    metavar = None if switch else flag.rpartition("-")[2].upper()
+    shown = None if default is None else ("off", "on")[default] if switch else str(default)
+    return Option(flag, setting.help, metavar, switch, setting.variable, shown)
 
 
 def _flag(name: str) -> str:
@@ -101,11 +111,13 @@ def command_environment(
     *,
     environ: Mapping[str, str] | None = None,
     sanitize: str | None = None,
+    sources: Path = SOURCES,
 ) -> dict[str, str]:
     """Return the environment in which a new process runs torch_npu on the simulator, which is built if need be.
 
     `environ` (default: the process's own) is the environment to start from; `config` (default: what `environ` says)
-    the settings; `sanitize` as for `build`. It works for new processes only: the path to libraries is read at start.
+    the settings; `sanitize` and `sources` are as for `build`. A process that runs already cannot be changed: it has
+    read the path to its libraries at start.
 
     >>> subprocess.run(["python", "decode.py"], env=command_environment(SimulatorConfig(seed=7)))  # doctest: +SKIP
     CompletedProcess(args=['python', 'decode.py'], returncode=0)
@@ -117,7 +129,7 @@ def command_environment(
     """
     environ = os.environ if environ is None else environ
     config = SimulatorConfig.from_environment(environ) if config is None else config
-    libraries = build(sanitize=sanitize, environ=environ)
+    libraries = build(sources, sanitize=sanitize, environ=environ)
     return {**environ, **_changes(config, libraries, environ, sanitize)}
 
 
@@ -147,7 +159,9 @@ def _prepended(first: object, rest: str | None) -> str:
 
 def launch(
     request: Request,
+    *,
     environ: Mapping[str, str] | None = None,
+    sources: Path = SOURCES,
     execute: Callable[[str, list[str], dict[str, str]], object] = os.execve,
 ) -> int:
     """Do what is asked. A command takes this process's place, so that signals and exit codes are its own.
@@ -163,7 +177,7 @@ def launch(
         return _complain(f"command not found: {request.command[0]}", _NOT_FOUND)
     try:
         config = request.config(environ)
-        libraries = build(sanitize=request.sanitize, environ=environ)
+        libraries = build(sources, sanitize=request.sanitize, environ=environ)
         changed = _changes(config, libraries, environ, request.sanitize)
     except StrategiesError as error:
         return _complain(str(error), _REFUSED)
