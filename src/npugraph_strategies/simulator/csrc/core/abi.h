@@ -50,6 +50,9 @@ enum aclDataType : int32_t {
 
 namespace npusim {
 
+// A handle for a new object. Handles are numbers that are given once: a stale one is never taken for a later object's.
+void* new_handle();
+
 // Bytes of one element, or 0 for a type that the simulator does not know.
 NPUSIM_SHARED size_t element_bytes(aclDataType type);
 

@@ -1,8 +1,6 @@
 // Captures: what a capturing stream is given is stored, not run. And the rules of what may happen meanwhile.
 #include <algorithm>
-#include <fstream>
 #include <map>
-#include <sstream>
 
 #include "choices.h"
 #include "config.h"
@@ -150,39 +148,39 @@ using namespace npusim;
 
 NPUSIM_EXPORT aclError aclmdlRICaptureBegin(aclrtStream on, int32_t mode) {
   const Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(on);
+  const StreamPtr stream = find_stream(on);
   if (!stream) return fail(kInvalidHandle, "a capture on a stream that does not exist");
   if (mode < 0 || mode > 2) return fail(kParamInvalid, "a capture of mode number " + std::to_string(mode));
-  if (stream == stream->device->default_stream.get()) return fail(kCaptureImplicit, "beginning a capture");
+  if (stream == stream->device->default_stream) return fail(kCaptureImplicit, "beginning a capture");
   if (stream->capture) return fail(kStreamCaptured, "beginning a capture on " + describe(*stream));
   if (stream->update) return fail(kTaskGroupStatus, "beginning a capture on " + describe(*stream) + ", which updates");
   auto capture = std::make_shared<Capture>();
   capture->model = std::make_shared<Model>();
   capture->model->id = next_model_id++;
   capture->model->device = stream->device;
-  capture->origin = stream;
+  capture->origin = stream.get();
   capture->mode = mode;
   capture->thread = std::this_thread::get_id();
   going_on().push_back(capture);
-  capture->join(stream);
-  models()[capture->model.get()] = capture->model;
+  capture->join(stream.get());
+  models()[capture->model->handle] = capture->model;
   return kSuccess;
 }
 
 NPUSIM_EXPORT aclError aclmdlRICaptureEnd(aclrtStream on, aclmdlRI* out) {
   const Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(on);
+  const StreamPtr stream = find_stream(on);
   if (!stream) return fail(kInvalidHandle, "the end of a capture on a stream that does not exist");
   const std::shared_ptr<Capture> capture = stream->capture;
   if (!capture) return fail(kStreamNotCaptured, "the end of a capture on " + describe(*stream));
-  if (capture->origin != stream)
+  if (capture->origin != stream.get())
     return fail(kCaptureUnmatched, "the end of a capture on " + describe(*stream) + ", which began on " +
                                        describe(*capture->origin));
   if (capture->mode != 2 && capture->thread != std::this_thread::get_id())
     return fail(kCaptureWrongThread, "the end of a capture on " + describe(*stream));
   // From here on the capture is over, well or not.
   leave(*capture);
-  const auto drop = [&] { models().erase(capture->model.get()); };
+  const auto drop = [&] { models().erase(capture->model->handle); };
   if (out) *out = nullptr;
   if (capture->broken) {
     drop();
@@ -206,17 +204,17 @@ NPUSIM_EXPORT aclError aclmdlRICaptureEnd(aclrtStream on, aclmdlRI* out) {
     ++model.streams_taken;
   }
   model.complete = true;
-  if (out) *out = &model;
+  if (out) *out = model.handle;
   return kSuccess;
 }
 
 NPUSIM_EXPORT aclError aclmdlRICaptureGetInfo(aclrtStream on, int32_t* status, aclmdlRI* out) {
   const Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(on);
+  const StreamPtr stream = find_stream(on);
   if (!stream) return fail(kInvalidHandle, "asking whether a stream is captured, and it does not exist");
   const std::shared_ptr<Capture>& capture = stream->capture;
   if (status) *status = !capture ? 0 : capture->broken ? 2 : 1;
-  if (out) *out = capture ? capture->model.get() : nullptr;
+  if (out) *out = capture ? capture->model->handle : nullptr;
   return kSuccess;
 }
 
@@ -228,7 +226,7 @@ NPUSIM_EXPORT aclError aclmdlRICaptureThreadExchangeMode(int32_t* mode) {
 
 NPUSIM_EXPORT aclError aclmdlRIExecuteAsync(aclmdlRI handle, aclrtStream on) {
   Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(on);
+  const StreamPtr stream = find_stream(on);
   const std::shared_ptr<Model> model = find_model(handle);
   if (!stream) return fail(kInvalidHandle, "launching a graph on a stream that does not exist");
   if (!model) return fail(kInvalidHandle, "launching a graph that was destroyed or never existed");
@@ -237,13 +235,10 @@ NPUSIM_EXPORT aclError aclmdlRIExecuteAsync(aclmdlRI handle, aclrtStream on) {
   TaskPtr task = make_task(Kind::kLaunch, "graph " + std::to_string(model->id));
   task->model = model;
   // Replays of one graph do not overlap: it has one set of streams.
-  task->ready = [model, number = model->launched](const Run*) { return model->launches == number && !model->executing; };
+  task->ready = [model, self = task.get()](const Run*) { return model->launched.front() == self && !model->executing; };
   task->awaits = [model] { return "the replay of graph " + std::to_string(model->id) + " before it"; };
-  if (const aclError code = stream->capture || stream->update ? put(lock, *stream, task) : kSuccess) return code;
-  ++model->launched;
-  ++model->running;
-  scheduler().enqueue(lock, *stream, std::move(task));
-  return kSuccess;
+  if (!stream->capture && !stream->update) model->launched.push_back(task.get());
+  return put(lock, *stream, std::move(task));
 }
 
 NPUSIM_EXPORT aclError aclmdlRIDestroy(aclmdlRI handle) {
@@ -251,7 +246,7 @@ NPUSIM_EXPORT aclError aclmdlRIDestroy(aclmdlRI handle) {
   const std::shared_ptr<Model> model = find_model(handle);
   if (!model) return fail(kInvalidHandle, "destroying a graph that was destroyed already or never existed");
   if (!model->complete) return fail(kModelCaptured, "destroying a graph whose capture has not ended");
-  if (model->running) return fail(kModelRunning, "destroying graph " + std::to_string(model->id));
+  if (!model->launched.empty()) return fail(kModelRunning, "destroying graph " + std::to_string(model->id));
   model->device->streams_in_use -= model->streams_taken;
   models().erase(handle);
   return kSuccess;
@@ -261,43 +256,5 @@ NPUSIM_EXPORT aclError aclmdlRIGetId(aclmdlRI handle, uint32_t* id) {
   const Scheduler::Lock lock(scheduler().mutex);
   const std::shared_ptr<Model> model = find_model(handle);
   if (!model) return fail(kInvalidHandle, "asking a graph that does not exist for its number");
-  *id = static_cast<uint32_t>(model->id);
-  return kSuccess;
-}
-
-static std::string model_json(const Model& model) {
-  std::ostringstream out;
-  out << "{\n  \"graph\": " << model.id << ",\n  \"replays\": " << model.launches << ",\n  \"streams\": [";
-  for (size_t lane = 0; lane < model.lanes.size(); ++lane) {
-    out << (lane ? "," : "") << "\n    {\"stream\": " << model.lanes[lane].stream_id << ", \"tasks\": [";
-    const auto& nodes = model.lanes[lane].nodes;
-    for (size_t i = 0; i < nodes.size(); ++i) {
-      const Node& node = *nodes[i];
-      out << (i ? "," : "") << "\n      {\"task\": " << i << ", \"kind\": \"" << kind_name(node.task->kind)
-          << "\", \"name\": \"" << node.task->name << "\"";
-      if (node.group) out << ", \"group\": " << node.group->id;
-      if (node.waits) out << ", \"after\": {\"stream\": " << node.lane << ", \"tasks\": " << node.position << "}";
-      out << "}";
-    }
-    out << "]}";
-  }
-  out << "]\n}\n";
-  return out.str();
-}
-
-NPUSIM_EXPORT aclError aclmdlRIDebugJsonPrint(aclmdlRI handle, const char* path, uint32_t) {
-  const Scheduler::Lock lock(scheduler().mutex);
-  const std::shared_ptr<Model> model = find_model(handle);
-  if (!model) return fail(kInvalidHandle, "printing a graph that does not exist");
-  std::ofstream file(path ? path : "");
-  file << model_json(*model);
-  return file.flush() ? kSuccess : fail(kParamInvalid, std::string("writing a graph to ") + (path ? path : "nowhere"));
-}
-
-NPUSIM_EXPORT aclError aclmdlRIDebugPrint(aclmdlRI handle) {
-  const Scheduler::Lock lock(scheduler().mutex);
-  const std::shared_ptr<Model> model = find_model(handle);
-  if (!model) return fail(kInvalidHandle, "printing a graph that does not exist");
-  tell(model_json(*model));
-  return kSuccess;
+  return give(id, static_cast<uint32_t>(model->id));
 }

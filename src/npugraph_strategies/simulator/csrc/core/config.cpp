@@ -52,8 +52,8 @@ Config from_environment() {
 }  // namespace
 
 Config& config() {
-  static Config instance = from_environment();
-  return instance;
+  static Config* instance = new Config(from_environment());  // never destroyed: threads may still run at exit
+  return *instance;
 }
 
 }  // namespace npusim

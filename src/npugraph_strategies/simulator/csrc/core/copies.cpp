@@ -1,4 +1,5 @@
 // Allocation, copies and fills.
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 
@@ -39,11 +40,19 @@ aclError check_copy(const char* doing, void* to, size_t room, const void* from, 
   if (kind < kHostToHost || kind > kDefault) return fail(kParamInvalid, std::string(doing) + " of an unknown kind");
   if (bytes > room) return fail(kParamInvalid, std::string(doing) + ": more bytes than the destination has");
   if (bytes && (!to || !from)) return fail(kParamInvalid, std::string(doing) + ": an address is null");
-  if (kind == kHostToDevice || kind == kDeviceToDevice)
+  if (kind == kHostToDevice || kind == kDeviceToDevice || (kind == kDefault && on_device(to)))
     if (const aclError code = check_range(doing, "destination", to, bytes)) return code;
-  if (kind == kDeviceToHost || kind == kDeviceToDevice)
+  if (kind == kDeviceToHost || kind == kDeviceToDevice || (kind == kDefault && on_device(from)))
     if (const aclError code = check_range(doing, "source", from, bytes)) return code;
   return kSuccess;
+}
+
+// Synchronous work happens under the lock, since the device may be waiting for a value in that memory.
+template <typename Function>
+void at_once(const Function& function, size_t bytes) {
+  const Scheduler::Lock lock(scheduler().mutex);
+  if (bytes) function();
+  scheduler().poke();
 }
 
 const char* copy_name(int kind) {
@@ -61,13 +70,18 @@ NPUSIM_EXPORT aclError aclrtMalloc(void** out, size_t bytes, int32_t) { return a
 NPUSIM_EXPORT aclError aclrtMallocAlign32(void** out, size_t bytes, int32_t) { return allocate(out, bytes); }
 
 NPUSIM_EXPORT aclError aclrtFree(void* base) {
-  if (memory().release(base) == kSuccess) return kSuccess;
+  if (memory().release(base) == kSuccess) {
+    const Scheduler::Lock lock(scheduler().mutex);
+    scheduler().poke();  // a wait for a value in it fails now
+    return kSuccess;
+  }
   std::ostringstream text;
   text << "freeing " << base << ", which is not the beginning of live device memory: " << memory().whereabouts(base);
   return fail(kParamInvalid, text.str());
 }
 
 NPUSIM_EXPORT aclError aclrtMallocHost(void** out, size_t bytes) {
+  if (!out) return fail(kParamInvalid, "no place for the address of the memory");
   *out = memory().allocate_host(bytes);
   return *out ? kSuccess : fail(kOutOfMemory, "allocating host memory");
 }
@@ -98,16 +112,15 @@ NPUSIM_EXPORT aclError aclrtGetMemInfo(int32_t, size_t* free, size_t* total) {
   const Scheduler::Lock lock(scheduler().mutex);
   const Device* device = current_device();
   if (!device) return fail(kContextNull, "asking for free memory, and no device is set in this thread");
-  *total = config().memory;
-  *free = config().memory - memory().used(device->index);
-  return kSuccess;
+  if (const aclError code = give(total, static_cast<size_t>(config().memory))) return code;
+  return give(free, static_cast<size_t>(config().memory - memory().used(device->index)));
 }
 
 NPUSIM_EXPORT aclError aclrtMemcpy(void* to, size_t room, const void* from, size_t bytes, int32_t kind) {
   if (const aclError code = check_copy("a synchronous copy", to, room, from, bytes, kind)) return code;
   if (kind != kHostToHost)
     if (const aclError code = unsafe_call("a synchronous copy")) return code;
-  std::memmove(to, from, bytes);
+  at_once([=] { std::memmove(to, from, bytes); }, bytes);
   return kSuccess;
 }
 
@@ -115,7 +128,7 @@ NPUSIM_EXPORT aclError aclrtMemset(void* to, size_t room, int32_t value, size_t 
   if (bytes > room) return fail(kParamInvalid, "a fill: more bytes than the destination has");
   if (const aclError code = check_range("a synchronous fill", "destination", to, bytes)) return code;
   if (const aclError code = unsafe_call("a synchronous fill")) return code;
-  std::memset(to, value, bytes);
+  at_once([=] { std::memset(to, value, bytes); }, bytes);
   return kSuccess;
 }
 
@@ -125,39 +138,38 @@ NPUSIM_EXPORT aclError aclrtMemcpyAsync(void* to, size_t room, const void* from,
   const bool from_device = kind == kDeviceToHost || kind == kDeviceToDevice || (kind == kDefault && on_device(from));
   const bool to_device = kind == kHostToDevice || kind == kDeviceToDevice || (kind == kDefault && on_device(to));
   const bool pageable = (!from_device && !memory().pinned(from)) || (!to_device && !memory().pinned(to));
-  Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(on);
-  if (!stream) return fail(kInvalidHandle, "an asynchronous copy on a stream that does not exist");
-  if (pageable && (from_device || to_device)) {
-    lock.unlock();
+  if (pageable && (from_device || to_device))
     if (const aclError code = unsafe_call("an asynchronous copy with pageable host memory")) return code;
-    lock.lock();
-    stream = find_stream(on);
-    if (!stream) return fail(kInvalidHandle, "an asynchronous copy on a stream that does not exist");
-  }
+  Scheduler::Lock lock(scheduler().mutex);
+  const StreamPtr stream = find_stream(on);
+  if (!stream) return fail(kInvalidHandle, "an asynchronous copy on a stream that does not exist");
   std::vector<Extent> extents;
-  if (to_device) extents.push_back({to, bytes});
-  if (from_device) extents.push_back({from, bytes});
+  if (to_device || memory().serial(to, bytes)) extents.push_back({to, bytes});
+  if (from_device || memory().serial(from, bytes)) extents.push_back({from, bytes});
   TaskPtr task = make_task(Kind::kCopy, std::string("copy ") + copy_name(kind), std::move(extents));
   if (!from_device && choices::kPageableIsStaged && !memory().pinned(from)) {
     const auto* first = static_cast<const char*>(from);
-    task->run = [to, staged = std::vector<char>(first, first + bytes)] { std::memcpy(to, staged.data(), staged.size()); };
-  } else {
+    task->run = [to, staged = std::vector<char>(first, first + bytes)] { std::copy(staged.begin(), staged.end(), static_cast<char*>(to)); };
+  } else if (bytes) {
     task->run = [to, from, bytes] { std::memmove(to, from, bytes); };
   }
   const bool capturing = stream->capture != nullptr;
+  const std::weak_ptr<Task> queued = task;
   if (const aclError code = put(lock, *stream, std::move(task))) return code;
   if (capturing || to_device || memory().pinned(to)) return kSuccess;
-  return scheduler().wait(lock, "a copy into pageable host memory", [stream] { return stream->idle(); });
+  const Code code = scheduler().wait(lock, "a copy into pageable host memory", [&queued] { return queued.expired(); });
+  // The caller is told that it did not happen: it must not happen later, when the memory may be gone.
+  if (const TaskPtr late = code ? queued.lock() : nullptr) late->run = nullptr;
+  return code;
 }
 
 NPUSIM_EXPORT aclError aclrtMemsetAsync(void* to, size_t room, int32_t value, size_t bytes, aclrtStream on) {
   if (bytes > room) return fail(kParamInvalid, "a fill: more bytes than the destination has");
   if (const aclError code = check_range("an asynchronous fill", "destination", to, bytes)) return code;
   Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(on);
+  const StreamPtr stream = find_stream(on);
   if (!stream) return fail(kInvalidHandle, "an asynchronous fill on a stream that does not exist");
   TaskPtr task = make_task(Kind::kFill, "fill", {{to, bytes}});
-  task->run = [to, value, bytes] { std::memset(to, value, bytes); };
+  if (bytes) task->run = [to, value, bytes] { std::memset(to, value, bytes); };
   return put(lock, *stream, std::move(task));
 }

@@ -16,6 +16,19 @@ aclError destroy(const T* one) {
   return kSuccess;
 }
 
+// A list of copies of `count` values.
+template <typename List, typename T>
+List* list_of(const T* values, uint64_t count) {
+  if (count && !values) {
+    fail(kParamInvalid, "a list of " + std::to_string(count) + " values that are null");
+    return nullptr;
+  }
+  auto* made = new List;
+  auto& [items] = *made;
+  items.assign(values, values + count);
+  return made;
+}
+
 }  // namespace
 
 NPUSIM_EXPORT aclTensor* aclCreateTensor(const int64_t* sizes, uint64_t dimensions, aclDataType type,
@@ -43,7 +56,7 @@ NPUSIM_EXPORT aclTensor* aclCreateTensor(const int64_t* sizes, uint64_t dimensio
 }
 
 NPUSIM_EXPORT aclTensorList* aclCreateTensorList(const aclTensor* const* tensors, uint64_t count) {
-  return new aclTensorList{std::vector<const aclTensor*>(tensors, tensors + count)};
+  return list_of<aclTensorList>(tensors, count);
 }
 
 NPUSIM_EXPORT aclScalar* aclCreateScalar(void* value, aclDataType type) {
@@ -58,19 +71,19 @@ NPUSIM_EXPORT aclScalar* aclCreateScalar(void* value, aclDataType type) {
 }
 
 NPUSIM_EXPORT aclScalarList* aclCreateScalarList(const aclScalar* const* scalars, uint64_t count) {
-  return new aclScalarList{std::vector<const aclScalar*>(scalars, scalars + count)};
+  return list_of<aclScalarList>(scalars, count);
 }
 
 NPUSIM_EXPORT aclIntArray* aclCreateIntArray(const int64_t* values, uint64_t count) {
-  return new aclIntArray{std::vector<int64_t>(values, values + count)};
+  return list_of<aclIntArray>(values, count);
 }
 
 NPUSIM_EXPORT aclFloatArray* aclCreateFloatArray(const float* values, uint64_t count) {
-  return new aclFloatArray{std::vector<float>(values, values + count)};
+  return list_of<aclFloatArray>(values, count);
 }
 
 NPUSIM_EXPORT aclBoolArray* aclCreateBoolArray(const bool* values, uint64_t count) {
-  return new aclBoolArray{std::vector<bool>(values, values + count)};
+  return list_of<aclBoolArray>(values, count);
 }
 
 NPUSIM_EXPORT aclError aclDestroyTensor(const aclTensor* one) { return destroy(one); }

@@ -12,6 +12,7 @@ namespace npusim {
 constexpr uint32_t kEventExternal = 0x20;
 
 struct Event {
+  aclrtEvent handle = new_handle();
   int id = 0;
   Device* device = nullptr;
   bool external = false;

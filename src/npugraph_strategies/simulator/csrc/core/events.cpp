@@ -29,8 +29,8 @@ aclError create_event(aclrtEvent* out, uint32_t flags) {
   event->id = next_event_id++;
   event->device = device;
   event->external = flags & kEventExternal;
-  *out = event.get();
-  events()[event.get()] = event;
+  *out = event->handle;
+  events()[event->handle] = event;
   return kSuccess;
 }
 
@@ -48,7 +48,7 @@ bool holds(uint64_t value, uint64_t wanted, uint32_t flag) {
 constexpr const char* kComparison[] = {"at least", "equal to", "to share a bit with", "to lack a bit of"};
 
 struct Found {
-  Stream* stream;
+  StreamPtr stream;
   EventPtr event;
 };
 
@@ -104,6 +104,7 @@ aclError wait_captured(Scheduler::Lock& lock, Stream& stream, const EventPtr& ev
     stream.capture->breaks(doing + " of another capture");
     return fail(kCaptureConflict, doing);
   }
+  if (&stream == stream.device->default_stream.get()) return fail(kCaptureImplicit, doing);
   if (!stream.capture) of_event->join(&stream);
   if (const aclError code = put(lock, stream, make_task(Kind::kWait, describe(*event)))) return code;
   const size_t lane = of_event->lane_of(&stream);
@@ -155,9 +156,9 @@ NPUSIM_EXPORT aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream on) {
   Found found;
   if (const aclError code = find("recording an event", on, handle, &found)) return code;
   const EventPtr event = found.event;
-  if (found.stream->capture && !event->external && !found.stream->update)
-    return record_captured(lock, *found.stream, event);
   TaskPtr task = make_task(Kind::kRecord, describe(*event));
+  if (found.stream->update) return put_into_update(*found.stream, std::move(task));
+  if (found.stream->capture && !event->external) return record_captured(lock, *found.stream, event);
   if (event->external) {
     task->effect = [event](Run*) { event->flag = true; };
   } else {
@@ -227,10 +228,9 @@ static aclError query(aclrtEvent handle, int32_t* status, int32_t complete, int3
     capture->breaks("the host queried " + describe(*event));
     return fail(choices::kSynchronizeCapturedEvent, "querying " + describe(*event));
   }
-  scheduler().step(lock);
+  scheduler().step(lock, 1);
   const bool done = event->external ? event->flag : event->completed >= event->recorded;
-  *status = done ? complete : not_ready;
-  return kSuccess;
+  return give(status, done ? complete : not_ready);
 }
 
 NPUSIM_EXPORT aclError aclrtQueryEventStatus(aclrtEvent event, int32_t* status) { return query(event, status, 1, 0); }
@@ -243,21 +243,20 @@ NPUSIM_EXPORT aclError aclrtEventElapsedTime(float* ms, aclrtEvent begin, aclrtE
   if (from->completed == 0 || to->completed == 0)
     return fail(kParamInvalid, "the time between " + describe(*from) + " and " + describe(*to) +
                                    ", of which one was not reached");
-  *ms = std::chrono::duration<float, std::milli>(to->at - from->at).count();
-  return kSuccess;
+  return give(ms, std::chrono::duration<float, std::milli>(to->at - from->at).count());
 }
 
 NPUSIM_EXPORT aclError aclrtEventGetTimestamp(aclrtEvent handle, uint64_t* microseconds) {
   const Scheduler::Lock lock(scheduler().mutex);
   const EventPtr event = find_event(handle);
   if (!event) return fail(kInvalidHandle, "the time of an event that does not exist");
-  *microseconds = std::chrono::duration_cast<std::chrono::microseconds>(event->at.time_since_epoch()).count();
-  return kSuccess;
+  const auto since = std::chrono::duration_cast<std::chrono::microseconds>(event->at.time_since_epoch());
+  return give(microseconds, static_cast<uint64_t>(since.count()));
 }
 
 NPUSIM_EXPORT aclError aclrtValueWait(void* address, uint64_t value, uint32_t flag, aclrtStream on) {
   Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(on);
+  const StreamPtr stream = find_stream(on);
   if (!stream) return fail(kInvalidHandle, "a value wait on a stream that does not exist");
   if (flag > 3) return fail(kParamInvalid, "a value wait with the flag " + std::to_string(flag));
   if (const aclError code = check_value("a value wait", address)) return code;
@@ -275,7 +274,7 @@ NPUSIM_EXPORT aclError aclrtValueWait(void* address, uint64_t value, uint32_t fl
 
 NPUSIM_EXPORT aclError aclrtValueWrite(void* address, uint64_t value, uint32_t, aclrtStream on) {
   Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(on);
+  const StreamPtr stream = find_stream(on);
   if (!stream) return fail(kInvalidHandle, "a value write on a stream that does not exist");
   if (const aclError code = check_value("a value write", address)) return code;
   TaskPtr task = make_task(Kind::kValueWrite, named(address), {{address, 8}});

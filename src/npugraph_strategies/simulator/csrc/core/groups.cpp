@@ -18,7 +18,7 @@ struct Place {
 Place find_group(aclrtTaskGrp handle) {
   for (const std::shared_ptr<Model>& model : live_models())
     for (const auto& group : model->groups)
-      if (group.get() == handle) return {model, group.get()};
+      if (group->handle == handle) return {model, group.get()};
   return {};
 }
 
@@ -51,7 +51,7 @@ using namespace npusim;
 
 NPUSIM_EXPORT aclError aclmdlRICaptureTaskGrpBegin(aclrtStream on) {
   const Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(on);
+  const StreamPtr stream = find_stream(on);
   if (!stream) return fail(kInvalidHandle, "the begin of a task group on a stream that does not exist");
   const std::string doing = "the begin of a task group on " + describe(*stream);
   if (stream->update) return fail(kTaskGroupStatus, doing + ", which updates one");
@@ -59,12 +59,12 @@ NPUSIM_EXPORT aclError aclmdlRICaptureTaskGrpBegin(aclrtStream on) {
   Capture& capture = *stream->capture;
   if (capture.broken) return fail(kCaptureInvalidated, doing + ": " + capture.broken_by);
   if (capture.group)
-    return fail(capture.group->stream == stream ? kTaskGroupStatus : kTaskGroupInterrupted,
+    return fail(capture.group->stream == stream.get() ? kTaskGroupStatus : kTaskGroupInterrupted,
                 doing + ", while one is open on " + describe(*capture.group->stream));
   auto group = std::make_unique<Group>();
   group->id = next_group_id++;
   group->model = capture.model.get();
-  group->stream = stream;
+  group->stream = stream.get();
   capture.group = group.get();
   capture.model->groups.push_back(std::move(group));
   return kSuccess;
@@ -72,22 +72,22 @@ NPUSIM_EXPORT aclError aclmdlRICaptureTaskGrpBegin(aclrtStream on) {
 
 NPUSIM_EXPORT aclError aclmdlRICaptureTaskGrpEnd(aclrtStream on, aclrtTaskGrp* out) {
   const Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(on);
+  const StreamPtr stream = find_stream(on);
   if (!stream) return fail(kInvalidHandle, "the end of a task group on a stream that does not exist");
   if (out) *out = nullptr;
   Capture* capture = stream->capture.get();
-  if (!capture || !capture->group || capture->group->stream != stream)
+  if (!capture || !capture->group || capture->group->stream != stream.get())
     return fail(kTaskGroupStatus, "the end of a task group on " + describe(*stream) + ", where none is open");
   Group* group = capture->group;
   capture->group = nullptr;
   if (capture->broken) return fail(kCaptureInvalidated, "the end of a task group: " + capture->broken_by);
-  if (out) *out = group;
+  if (out) *out = group->handle;
   return kSuccess;
 }
 
 NPUSIM_EXPORT aclError aclmdlRICaptureTaskUpdateBegin(aclrtStream on, aclrtTaskGrp handle) {
   const Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(on);
+  const StreamPtr stream = find_stream(on);
   if (!stream) return fail(kInvalidHandle, "the begin of an update on a stream that does not exist");
   const std::string doing = "the begin of an update on " + describe(*stream);
   const Place place = find_group(handle);
@@ -105,7 +105,7 @@ NPUSIM_EXPORT aclError aclmdlRICaptureTaskUpdateBegin(aclrtStream on, aclrtTaskG
 
 NPUSIM_EXPORT aclError aclmdlRICaptureTaskUpdateEnd(aclrtStream on) {
   Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(on);
+  const StreamPtr stream = find_stream(on);
   if (!stream) return fail(kInvalidHandle, "the end of an update on a stream that does not exist");
   if (!stream->update) return fail(kTaskGroupStatus, "the end of an update on " + describe(*stream) + ", which updates nothing");
   const std::unique_ptr<Update> update = std::move(stream->update);

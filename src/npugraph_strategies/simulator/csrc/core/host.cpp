@@ -16,11 +16,10 @@ struct Callback {
   bool done = false;
 };
 
-// Callbacks of the streams that a thread subscribed to wait here until that thread asks for them.
+// Callbacks wait here until the thread that subscribed to their stream asks for them.
 struct Reports {
   std::mutex mutex;
   std::condition_variable arrived;
-  std::map<Stream*, uint64_t> subscriber;
   std::map<uint64_t, std::list<Callback*>> pending;
 };
 
@@ -36,7 +35,7 @@ using namespace npusim;
 
 NPUSIM_EXPORT aclError aclrtLaunchHostFunc(aclrtStream on, void (*function)(void*), void* argument) {
   Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(on);
+  const StreamPtr stream = find_stream(on);
   if (!stream) return fail(kInvalidHandle, "a host function on a stream that does not exist");
   if (!function) return fail(kParamInvalid, "a host function that is null");
   TaskPtr task = make_task(Kind::kHostCall, "host function");
@@ -46,36 +45,26 @@ NPUSIM_EXPORT aclError aclrtLaunchHostFunc(aclrtStream on, void (*function)(void
 
 NPUSIM_EXPORT aclError aclrtSubscribeReport(uint64_t thread, aclrtStream on) {
   const Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(on);
+  const StreamPtr stream = find_stream(on);
   if (!stream) return fail(kInvalidHandle, "subscribing to a stream that does not exist");
-  Reports& all = reports_of_streams();
-  const std::lock_guard<std::mutex> guard(all.mutex);
-  all.subscriber[stream] = thread;
+  stream->subscriber = thread;
   return kSuccess;
 }
 
 NPUSIM_EXPORT aclError aclrtUnSubscribeReport(uint64_t, aclrtStream on) {
   const Scheduler::Lock lock(scheduler().mutex);
-  Reports& all = reports_of_streams();
-  const std::lock_guard<std::mutex> guard(all.mutex);
-  all.subscriber.erase(find_stream(on));
+  if (const StreamPtr stream = find_stream(on)) stream->subscriber.reset();
   return kSuccess;
 }
 
 NPUSIM_EXPORT aclError aclrtLaunchCallback(void (*function)(void*), void* argument, int32_t, aclrtStream on) {
   Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(on);
+  const StreamPtr stream = find_stream(on);
   if (!stream) return fail(kInvalidHandle, "a callback on a stream that does not exist");
-  Reports& all = reports_of_streams();
-  uint64_t thread = 0;
-  {
-    const std::lock_guard<std::mutex> guard(all.mutex);
-    const auto found = all.subscriber.find(stream);
-    if (found == all.subscriber.end()) return fail(kParamInvalid, "a callback on a stream that no thread subscribed to");
-    thread = found->second;
-  }
+  if (!function) return fail(kParamInvalid, "a callback that is null");
+  if (!stream->subscriber) return fail(kParamInvalid, "a callback on a stream that no thread subscribed to");
   TaskPtr task = make_task(Kind::kHostCall, "callback");
-  task->run = [&all, thread, function, argument] {
+  task->run = [&all = reports_of_streams(), thread = *stream->subscriber, function, argument] {
     std::unique_lock<std::mutex> guard(all.mutex);
     Callback callback{function, argument};
     all.pending[thread].push_back(&callback);

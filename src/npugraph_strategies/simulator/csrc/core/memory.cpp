@@ -2,7 +2,7 @@
 
 #include <sys/mman.h>
 
-#include <cstdlib>
+#include <atomic>
 #include <cstring>
 
 #include "choices.h"
@@ -24,11 +24,17 @@ auto holding(const Map& blocks, uintptr_t address, Size size) {
   auto found = blocks.upper_bound(address);
   if (found == blocks.begin()) return blocks.end();
   --found;
-  return address < found->first + size(found->second) ? found : blocks.end();
+  return address - found->first < size(found->second) ? found : blocks.end();
 }
 
 const auto block_bytes = [](const Block& block) { return block.bytes; };
 const auto itself = [](uint64_t bytes) { return bytes; };
+
+// Fresh pages, or null. They are whole pages, so that the addresses can stay reserved when the content goes.
+void* pages(uint64_t bytes) {
+  void* base = mmap(nullptr, rounded(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return base == MAP_FAILED ? nullptr : base;
+}
 
 }  // namespace
 
@@ -36,9 +42,9 @@ Code Memory::allocate(int device, uint64_t bytes, void** out) {
   if (bytes == 0) bytes = 1;
   std::lock_guard<std::mutex> lock(mutex_);
   used_.resize(config().devices);
-  if (used_[device] + bytes > config().memory) return kOutOfMemory;
-  void* base = mmap(nullptr, rounded(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (base == MAP_FAILED) return kOutOfMemory;
+  if (bytes > config().memory - used_[device]) return kOutOfMemory;
+  void* base = pages(bytes);
+  if (!base) return kOutOfMemory;
   std::memset(base, choices::kPoison, bytes);
   used_[device] += bytes;
   live_[number(base)] = Block{bytes, next_serial_++, device};
@@ -51,13 +57,17 @@ Code Memory::release(void* base) {
   const auto found = live_.find(number(base));
   if (found == live_.end()) return kParamInvalid;
   used_[found->second.device] -= found->second.bytes;
+  retire(live_, found);
+  return kSuccess;
+}
+
+void Memory::retire(std::map<uintptr_t, Block>& blocks, std::map<uintptr_t, Block>::iterator block) {
   if (freed_.size() >= kRemembered) freed_.erase(freed_.begin());
-  freed_[found->first] = found->second;
+  freed_[block->first] = block->second;
   // The pages go, the addresses stay reserved: they never come back as another block, and a kernel that runs over
   // them right now reads zeros instead of crashing the process.
-  madvise(base, rounded(found->second.bytes), MADV_DONTNEED);
-  live_.erase(found);
-  return kSuccess;
+  madvise(reinterpret_cast<void*>(block->first), rounded(block->second.bytes), MADV_DONTNEED);
+  blocks.erase(block);
 }
 
 uint64_t Memory::used(int device) const {
@@ -65,12 +75,19 @@ uint64_t Memory::used(int device) const {
   return static_cast<size_t>(device) < used_.size() ? used_[device] : 0;
 }
 
-uint64_t Memory::holder(const void* address, uint64_t bytes) const {
+uint64_t Memory::find(const void* address, uint64_t bytes, bool host_too) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = holding(live_, number(address), block_bytes);
-  if (found == live_.end() || number(address) + bytes > found->first + found->second.bytes) return 0;
-  return found->second.serial;
+  for (const auto* blocks : {&live_, &host_}) {
+    if (blocks == &host_ && !host_too) break;
+    const auto found = holding(*blocks, number(address), block_bytes);
+    if (found == blocks->end()) continue;
+    return bytes <= found->first + found->second.bytes - number(address) ? found->second.serial : 0;
+  }
+  return 0;
 }
+
+uint64_t Memory::holder(const void* address, uint64_t bytes) const { return find(address, bytes, false); }
+uint64_t Memory::serial(const void* address, uint64_t bytes) const { return find(address, bytes, true); }
 
 std::string Memory::whereabouts(const void* address) const {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -81,7 +98,7 @@ std::string Memory::whereabouts(const void* address) const {
            std::to_string(inside->second.bytes) + " bytes of device " + std::to_string(inside->second.device);
   if (holding(freed_, at, block_bytes) != freed_.end()) return "its block was freed";
   if (!address) return "the address is null";
-  if (holding(host_, at, itself) != host_.end() || holding(pinned_, at, itself) != pinned_.end())
+  if (holding(host_, at, block_bytes) != host_.end() || holding(pinned_, at, itself) != pinned_.end())
     return "it is host memory";
   return "it is in no block of any device";
 }
@@ -93,19 +110,18 @@ int Memory::device_of(const void* address) const {
 }
 
 void* Memory::allocate_host(uint64_t bytes) {
-  void* base = nullptr;
-  if (posix_memalign(&base, 64, bytes ? bytes : 1) != 0) return nullptr;
+  if (bytes == 0) bytes = 1;
   std::lock_guard<std::mutex> lock(mutex_);
-  host_[number(base)] = bytes;
-  pinned_[number(base)] = bytes;
+  void* base = pages(bytes);
+  if (base) host_[number(base)] = Block{bytes, next_serial_++, -1};
   return base;
 }
 
 bool Memory::release_host(void* base) {
   std::lock_guard<std::mutex> lock(mutex_);
-  if (!host_.erase(number(base))) return false;
-  pinned_.erase(number(base));
-  std::free(base);
+  const auto found = host_.find(number(base));
+  if (found == host_.end()) return false;
+  retire(host_, found);
   return true;
 }
 
@@ -121,12 +137,18 @@ bool Memory::unpin(void* base) {
 
 bool Memory::pinned(const void* address) const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return holding(pinned_, number(address), itself) != pinned_.end();
+  return holding(pinned_, number(address), itself) != pinned_.end() ||
+         holding(host_, number(address), block_bytes) != host_.end();
 }
 
 Memory& memory() {
   static Memory* instance = new Memory;  // never destroyed: threads may still run at exit
   return *instance;
+}
+
+void* new_handle() {
+  static std::atomic<uintptr_t> last{0};
+  return reinterpret_cast<void*>(last += 16);
 }
 
 bool null_kernels() { return config().null_kernels; }

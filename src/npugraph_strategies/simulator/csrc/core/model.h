@@ -1,6 +1,7 @@
 // Captures, and the model instances ("graphs") they end in.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
@@ -22,6 +23,7 @@ struct Node {
 using NodePtr = std::shared_ptr<Node>;
 
 struct Group {
+  aclrtTaskGrp handle = new_handle();
   int id = 0;
   Model* model = nullptr;
   Stream* stream = nullptr;      // on which it was captured
@@ -36,13 +38,13 @@ struct Lane {
 };
 
 struct Model {
+  aclmdlRI handle = new_handle();
   int id = 0;
   Device* device = nullptr;
   std::vector<Lane> lanes;
   std::vector<std::unique_ptr<Group>> groups;
   int streams_taken = 0;
-  int running = 0;             // launches enqueued and not yet finished
-  uint64_t launched = 0;       // launches enqueued so far
+  std::deque<const Task*> launched;  // launches enqueued and not yet finished, in their order
   bool complete = false;       // its capture has ended well
   uint64_t launches = 0;       // launches begun so far
   bool executing = false;

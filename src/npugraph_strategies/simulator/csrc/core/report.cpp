@@ -41,9 +41,14 @@ void tell(const std::string& text) {
 
 aclError fail(aclError code, const std::string& message) {
   count.fetch_add(1, std::memory_order_relaxed);
+  repeat(code, message);
+  tell(recent);
+  return code;
+}
+
+aclError repeat(aclError code, const std::string& message) {
   const char* name = code_name(code);
   recent = std::to_string(code) + (*name ? std::string(" ") + name : "") + ": " + message;
-  tell(recent);
   return code;
 }
 

@@ -1,6 +1,7 @@
 #include "scheduler.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <sstream>
 
@@ -14,13 +15,16 @@ namespace npusim {
 namespace {
 
 using Seconds = std::chrono::duration<double>;
+using namespace std::chrono_literals;
+
+thread_local bool on_host_thread = false;  // of the thread that calls functions of the host
 
 // Why the task cannot touch its memory any more, or nothing.
 std::string memory_problem(const Task& task) {
   for (size_t i = 0; i < task.extents.size(); ++i) {
     const Extent& extent = task.extents[i];
     if (extent.bytes == 0) continue;
-    const uint64_t serial = memory().holder(extent.address, extent.bytes);
+    const uint64_t serial = memory().serial(extent.address, extent.bytes);
     if (serial != 0 && serial == task.serials[i]) continue;
     std::ostringstream text;
     text << "argument " << i << " of " << task.name << " (" << extent.bytes << " bytes at " << extent.address << ") is ";
@@ -57,7 +61,7 @@ TaskPtr make_task(Kind kind, std::string name, std::vector<Extent> extents) {
   task->kind = kind;
   task->name = std::move(name);
   for (const Extent& extent : extents)
-    task->serials.push_back(extent.bytes ? memory().holder(extent.address, extent.bytes) : 0);
+    task->serials.push_back(extent.bytes ? memory().serial(extent.address, extent.bytes) : 0);
   task->extents = std::move(extents);
   return task;
 }
@@ -76,14 +80,27 @@ Scheduler& scheduler() {
 void Scheduler::start() {
   if (started_) return;
   started_ = true;
-  if (config().seed) random_.seed(*config().seed);
+  if (config().seed) reseed(config().seed);
+  std::atexit([] { scheduler().rest(); });
   std::thread([this] { device_main(); }).detach();
   std::thread([this] { host_main(); }).detach();
 }
 
+void Scheduler::rest() {
+  Lock lock(mutex);
+  exiting_ = true;
+  changed_.wait(lock, [this] { return !executing_; });
+  const std::string& path = config().trace;
+  if (!path.empty() && !trace().write(path)) tell("the trace could not be written to " + path);
+}
+
 void Scheduler::reseed(std::optional<uint64_t> seed) {
   config().seed = seed;
-  if (seed) random_.seed(*seed);
+  if (seed) {
+    random_.seed(*seed);
+    most_steps_ = static_cast<int>(random_() % (choices::kMostSteps + 1));
+    persistence_ = static_cast<int>(random_() % 4);
+  }
   last_.reset();
   poke();
 }
@@ -99,34 +116,39 @@ void Scheduler::enqueue(Lock& lock, Stream& stream, TaskPtr task) {
   step(lock);
 }
 
-void Scheduler::step(Lock& lock) {
+void Scheduler::step(Lock& lock, int least) {
   if (!config().seed || !started_) return;
   // A task may be a host function that needs what this thread holds (the interpreter's lock): steps are waited for,
   // functions on the host are not.
-  steps_granted_ += static_cast<int>(random_() % (choices::kMostSteps + 1));
+  steps_granted_ += least + static_cast<int>(random_() % (most_steps_ + 1));
   changed_.notify_all();
-  changed_.wait(lock, [this] { return steps_granted_ == 0 || (!executing_ && candidates().empty()); });
+  changed_.wait(lock, [this] { return !executing_ && (steps_granted_ == 0 || candidates().empty()); });
   steps_granted_ = 0;
 }
 
 bool Scheduler::may_move() const {
-  if (!config().seed || steps_granted_ > 0) return true;
+  if (steps_granted_ > 0 || !(config().seed || exiting_)) return true;
   return std::any_of(waiting_.begin(), waiting_.end(), [](const auto* satisfied) { return !(*satisfied)(); });
 }
 
 void Scheduler::forget(Stream& stream) {
+  if (stream.run) stream.run->model->executing = false;
+  for (const TaskPtr& task : stream.queue)
+    if (task->model) {
+      auto& launched = task->model->launched;
+      launched.erase(std::find(launched.begin(), launched.end(), task.get()));
+    }
+  stream.run.reset();
+  stream.busy = false;
   stream.queue.clear();
   active_.erase(std::remove(active_.begin(), active_.end(), &stream), active_.end());
   if (last_ && last_->stream == &stream) last_.reset();
+  poke();
 }
 
 void Scheduler::drop_all(Lock& lock) {
   changed_.wait(lock, [this] { return !executing_ && host_calls_.empty() && host_calls_running_ == 0; });
-  for (Stream* stream : std::vector<Stream*>(active_)) {
-    stream->run.reset();
-    stream->busy = false;
-    forget(*stream);
-  }
+  for (Stream* stream : std::vector<Stream*>(active_)) forget(*stream);
 }
 
 TaskPtr Scheduler::head(const Stream& stream, int lane) const {
@@ -165,8 +187,8 @@ Scheduler::Candidate Scheduler::pick(const std::vector<Candidate>& ready) {
     return *std::min_element(ready.begin(), ready.end(), [](const Candidate& a, const Candidate& b) {
       return a.stream->served < b.stream->served;
     });
-  // Half of the time the one that moved last goes on: so that one stream can get far ahead of another.
-  if (last_ && random_() % 2 == 0)
+  // The one that moved last may go on: so that one stream can get far ahead of another.
+  if (last_ && static_cast<int>(random_() % 4) < persistence_)
     for (const Candidate& one : ready)
       if (one.stream == last_->stream && one.lane == last_->lane) return one;
   return ready[random_() % ready.size()];
@@ -222,6 +244,8 @@ void Scheduler::execute(Lock& lock, Candidate chosen) {
       if (task->kind != Kind::kKernel || !null_kernels()) task->run();
     } catch (const std::exception& error) {
       problem = task->name + " failed: " + error.what();
+    } catch (...) {
+      problem = task->name + " failed";
     }
     lock.lock();
     executing_ = false;
@@ -240,6 +264,7 @@ void Scheduler::execute(Lock& lock, Candidate chosen) {
 }
 
 void Scheduler::host_main() {
+  on_host_thread = true;
   Lock lock(mutex);
   for (;;) {
     changed_.wait(lock, [this] { return !host_calls_.empty(); });
@@ -276,7 +301,7 @@ void Scheduler::finish(const Candidate& where, const TaskPtr& task, Clock::time_
 void Scheduler::let_go(Stream* stream) {
   if (stream->run) {
     trace().run(*stream, *stream->run, stream->head_since);
-    --stream->run->model->running;
+    stream->run->model->launched.pop_front();
     stream->run->model->executing = false;
     stream->run.reset();
   }
@@ -290,14 +315,17 @@ Code Scheduler::wait(Lock& lock, const std::string& doing, const std::function<b
   if (satisfied()) return kSuccess;
   start();
   const Clock::time_point begun = Clock::now();
-  const auto stall = std::chrono::duration_cast<Clock::duration>(Seconds(config().stall_seconds));
+  const auto stall = std::max<Clock::duration>(std::chrono::duration_cast<Clock::duration>(Seconds(config().stall_seconds)), 1ms);
+  // A function of the host that waits for the device is itself what the device waits for.
+  const int own_calls = on_host_thread ? 1 : 0;
   const auto place = waiting_.insert(waiting_.end(), &satisfied);
   last_change_ = begun;
   changed_.notify_all();
   Code result = kSuccess;
   while (!satisfied()) {
     const Clock::time_point now = Clock::now();
-    const bool still = !executing_ && host_calls_.empty() && host_calls_running_ == 0 && candidates().empty();
+    const bool calls = host_calls_running_ > own_calls || (host_calls_running_ == 0 && !host_calls_.empty());
+    const bool still = !executing_ && !calls && candidates().empty();
     Clock::time_point until = last_change_ + stall;
     if (still && now >= until) {
       result = kSyncTimeout;

@@ -2,7 +2,12 @@
 //
 // Running freely, the device does what is ready, stream after stream. With a seed it moves only when the host lets it:
 // a few random steps at each call that puts work on a stream, and as many as it takes while the host waits. Which of
-// the ready streams moves is drawn from the seed. So a schedule is a function of the seed and the calls.
+// the ready streams moves is drawn from the seed, and so are the device's habits: how far it keeps up with the host,
+// and how long it stays with one stream. So a schedule is a function of the seed and the calls of one host thread;
+// functions that it calls on the host take the time they take.
+//
+// When the process ends, the device moves only while somebody waits for it: no kernel runs beside the destructors of
+// the library that it is made from.
 #pragma once
 
 #include <condition_variable>
@@ -30,10 +35,10 @@ class Scheduler {
   // the configured stall time, or when `timeout_ms` (negative: none) has passed.
   Code wait(Lock& lock, const std::string& doing, const std::function<bool()>& satisfied, int timeout_ms = -1);
 
-  // What a query does: lets a seeded device make a few steps, so that asking again and again comes to an end.
-  void step(Lock& lock);
+  // Let a seeded device make a few steps. A query lets it make one or more, so that asking again comes to an end.
+  void step(Lock& lock, int least = 0);
 
-  void forget(Stream& stream);  // drop what is queued; nothing of it may be running
+  void forget(Stream& stream);  // drop what is queued; no kernel or host function of it may be running
   void drop_all(Lock& lock);    // drop what is queued everywhere, after waiting for what is running
   void reseed(std::optional<uint64_t> seed);
   std::string stalled() const;   // every blocked stream: what it waits for, since when, for which graph and task
@@ -51,6 +56,7 @@ class Scheduler {
   };
 
   void start();
+  void rest();
   void device_main();
   void host_main();
   bool may_move() const;
@@ -67,7 +73,10 @@ class Scheduler {
   std::list<const std::function<bool()>*> waiting_;
   std::list<HostCall> host_calls_;
   std::mt19937_64 random_{0};
+  int most_steps_ = 0;   // at a call
+  int persistence_ = 0;  // chances in 4 of staying with a stream
   bool started_ = false;
+  bool exiting_ = false;
   bool executing_ = false;
   int host_calls_running_ = 0;
   int steps_granted_ = 0;

@@ -3,8 +3,9 @@
 
 #include <chrono>
 #include <deque>
+#include <map>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,13 +19,14 @@ struct Group;
 struct Stream;
 
 using Clock = std::chrono::steady_clock;
+using StreamPtr = std::shared_ptr<Stream>;
 
 struct Device {
   int index = 0;
   int streams_in_use = 0;  // streams and lanes of graphs, against config().streams
   int events_in_use = 0;   // against config().events
-  std::set<Stream*> streams;
-  std::unique_ptr<Stream> default_stream;
+  std::map<aclrtStream, StreamPtr> streams;  // in the order of their making; the default one is among them
+  StreamPtr default_stream;
 };
 
 // An update that is going on: what was launched since its begin.
@@ -38,6 +40,7 @@ struct Stream {
   explicit Stream(Device* owner);
 
   Device* device;
+  aclrtStream handle;
   int id;
   std::deque<TaskPtr> queue;
   bool busy = false;               // its head is being done right now
@@ -48,13 +51,15 @@ struct Stream {
   std::string failure_text;
   std::shared_ptr<Capture> capture;
   std::unique_ptr<Update> update;
+  std::optional<uint64_t> subscriber;  // the thread that runs its callbacks
 
   bool idle() const { return queue.empty(); }
 };
 
-// All state below is guarded by world().mutex.
+// All state is guarded by the scheduler's mutex. A call that lets the lock go keeps its stream alive by a pointer of its
+// own: another thread may destroy it meanwhile.
 Device* current_device();                       // of this thread, or null when none was set
-Stream* find_stream(aclrtStream handle);        // null handle: the default stream; null result: no such stream
+StreamPtr find_stream(aclrtStream handle);      // null handle: the default stream; null result: no such stream
 std::vector<Device>& devices();
 Code take_stream(Device& device);               // kNoStreams when they have run out
 std::string describe(const Stream& stream);     // "stream 3 of device 0"

@@ -1,5 +1,6 @@
 // Devices and streams: setting, making, destroying, synchronising.
 #include <algorithm>
+#include <utility>
 
 #include "config.h"
 #include "report.h"
@@ -13,22 +14,21 @@ thread_local int device_here = -1;  // a fresh thread has none
 
 int next_stream_id = 0;
 
-Stream* make_stream(Device& device) {
-  auto* stream = new Stream(&device);
-  device.streams.insert(stream);
+StreamPtr make_stream(Device& device) {
+  auto stream = std::make_shared<Stream>(&device);
+  device.streams[stream->handle] = stream;
   return stream;
 }
 
-// What is left of a failure once it has been reported.
+// A failure is the host's once it has been reported.
 aclError report_failure(Stream& stream) {
-  const Code code = stream.failure;
-  stream.failure = kSuccess;
-  return code;
+  if (stream.failure == kSuccess) return kSuccess;
+  return repeat(std::exchange(stream.failure, kSuccess), stream.failure_text);
 }
 
 aclError synchronize(aclrtStream handle, int timeout_ms) {
   Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(handle);
+  const StreamPtr stream = find_stream(handle);
   if (!stream) return fail(kInvalidHandle, "synchronising with a stream that does not exist");
   if (const aclError barred = synchronizes_stream("synchronising with a stream", *stream)) return barred;
   if (const Code code = scheduler().wait(lock, "synchronising with " + describe(*stream),
@@ -43,13 +43,13 @@ aclError synchronize_device(int timeout_ms) {
   if (!device) return fail(kContextNull, "synchronising with a device, and none is set in this thread");
   if (const aclError barred = synchronizes_device("synchronising with a device", *device)) return barred;
   const auto idle = [device] {
-    return std::all_of(device->streams.begin(), device->streams.end(), [](const Stream* one) { return one->idle(); });
+    return std::all_of(device->streams.begin(), device->streams.end(), [](const auto& one) { return one.second->idle(); });
   };
   if (const Code code = scheduler().wait(lock, "synchronising with device " + std::to_string(device->index), idle,
                                          timeout_ms))
     return code;
   aclError first = kSuccess;
-  for (Stream* stream : device->streams) {
+  for (const auto& [handle, stream] : device->streams) {
     const aclError code = report_failure(*stream);
     if (first == kSuccess) first = code;
   }
@@ -62,38 +62,38 @@ aclError create_stream(aclrtStream* out) {
   Device* device = current_device();
   if (!device) return fail(kContextNull, "making a stream, and no device is set in this thread");
   if (const Code code = take_stream(*device)) return fail(code, "making a stream");
-  *out = make_stream(*device);
+  *out = make_stream(*device)->handle;
   return kSuccess;
 }
 
 aclError destroy_stream(aclrtStream handle, bool force) {
   Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = handle ? find_stream(handle) : nullptr;
+  const StreamPtr stream = handle ? find_stream(handle) : nullptr;
   if (!stream) return fail(kInvalidHandle, "destroying a stream that does not exist");
+  if (stream == stream->device->default_stream) return fail(kParamInvalid, "destroying the default stream");
   if (stream->capture) return fail(kStreamCaptured, "destroying " + describe(*stream));
-  if (!force)
-    if (const Code code = scheduler().wait(lock, "destroying " + describe(*stream), [stream] { return stream->idle(); }))
-      return code;
-  if (stream->busy || stream->run)
-    scheduler().wait(lock, "destroying " + describe(*stream), [stream] { return !stream->busy && !stream->run; });
+  // By force: only what is being done right now is waited for; a graph that waits in vain is dropped.
+  const auto done = [stream, force] { return stream->idle() || (force && !stream->busy && !stream->run); };
+  const Code code = scheduler().wait(lock, "destroying " + describe(*stream), done);
+  if (code && !force) return code;
+  if (!find_stream(handle)) return fail(kInvalidHandle, "destroying a stream that another thread has destroyed");
+  if (stream->capture) return fail(kStreamCaptured, "destroying " + describe(*stream));
   scheduler().forget(*stream);
-  stream->device->streams.erase(stream);
+  stream->device->streams.erase(handle);
   --stream->device->streams_in_use;
-  delete stream;
   return kSuccess;
 }
 
 }  // namespace
 
-Stream::Stream(Device* owner) : device(owner), id(next_stream_id++) {}
+Stream::Stream(Device* owner) : device(owner), handle(new_handle()), id(next_stream_id++) {}
 
 std::vector<Device>& devices() {
   static auto* all = [] {
     auto* made = new std::vector<Device>(config().devices);
     for (int i = 0; i < config().devices; ++i) {
       (*made)[i].index = i;
-      (*made)[i].default_stream = std::make_unique<Stream>(&(*made)[i]);
-      (*made)[i].streams.insert((*made)[i].default_stream.get());
+      (*made)[i].default_stream = make_stream((*made)[i]);
     }
     return made;
   }();
@@ -102,14 +102,15 @@ std::vector<Device>& devices() {
 
 Device* current_device() { return device_here < 0 ? nullptr : &devices()[device_here]; }
 
-Stream* find_stream(aclrtStream handle) {
+StreamPtr find_stream(aclrtStream handle) {
   if (!handle) {
-    Device* device = current_device();
-    return device ? device->default_stream.get() : nullptr;
+    const Device* device = current_device();
+    return device ? device->default_stream : nullptr;
   }
-  auto* wanted = static_cast<Stream*>(handle);
-  for (Device& device : devices())
-    if (device.streams.count(wanted)) return wanted;
+  for (const Device& device : devices()) {
+    const auto found = device.streams.find(handle);
+    if (found != device.streams.end()) return found->second;
+  }
   return nullptr;
 }
 
@@ -121,13 +122,11 @@ Code take_stream(Device& device) {
 
 void forget_streams() {
   for (Device& device : devices()) {
-    for (Stream* stream : device.streams)
-      if (stream != device.default_stream.get()) delete stream;
-    device.streams = {device.default_stream.get()};
-    device.default_stream->failure = kSuccess;
+    device.streams.clear();
     device.streams_in_use = 0;
   }
-  next_stream_id = static_cast<int>(devices().size());
+  next_stream_id = 0;
+  for (Device& device : devices()) device.default_stream = make_stream(device);
 }
 
 std::string describe(const Stream& stream) {
@@ -153,8 +152,7 @@ NPUSIM_EXPORT aclError aclrtSetDevice(int32_t index) {
 
 NPUSIM_EXPORT aclError aclrtGetDevice(int32_t* index) {
   if (device_here < 0) return kContextNull;  // asked by every fresh thread: no misuse
-  *index = device_here;
-  return kSuccess;
+  return give(index, device_here);
 }
 
 NPUSIM_EXPORT aclError aclrtResetDevice(int32_t index) {
@@ -164,8 +162,9 @@ NPUSIM_EXPORT aclError aclrtResetDevice(int32_t index) {
 
 NPUSIM_EXPORT aclError aclrtGetCurrentContext(aclrtContext* context) {
   const Scheduler::Lock lock(scheduler().mutex);
-  *context = current_device();
-  return *context ? kSuccess : kContextNull;
+  Device* device = current_device();
+  const aclError code = give(context, static_cast<aclrtContext>(device));
+  return code || device ? code : kContextNull;
 }
 
 NPUSIM_EXPORT aclError aclrtSetCurrentContext(aclrtContext context) {
@@ -192,18 +191,16 @@ NPUSIM_EXPORT aclError aclrtDestroyStreamForce(aclrtStream stream) { return dest
 
 NPUSIM_EXPORT aclError aclrtStreamQuery(aclrtStream handle, int32_t* status) {
   Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(handle);
+  const StreamPtr stream = find_stream(handle);
   if (!stream) return fail(kInvalidHandle, "querying a stream that does not exist");
   if (const aclError barred = synchronizes_stream("querying a stream", *stream)) return barred;
-  scheduler().step(lock);
-  *status = stream->idle() ? 0 : 1;
-  return kSuccess;
+  scheduler().step(lock, 1);
+  return give(status, stream->idle() ? 0 : 1);
 }
 
 NPUSIM_EXPORT aclError aclrtStreamGetId(aclrtStream handle, int32_t* id) {
   const Scheduler::Lock lock(scheduler().mutex);
-  const Stream* stream = find_stream(handle);
+  const StreamPtr stream = find_stream(handle);
   if (!stream) return fail(kInvalidHandle, "asking a stream that does not exist for its number");
-  *id = stream->id;
-  return kSuccess;
+  return give(id, stream->id);
 }

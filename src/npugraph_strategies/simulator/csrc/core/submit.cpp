@@ -7,7 +7,7 @@ namespace npusim {
 
 aclError submit(aclrtStream handle, Work work) {
   Scheduler::Lock lock(scheduler().mutex);
-  Stream* stream = find_stream(handle);
+  const StreamPtr stream = find_stream(handle);
   if (!stream) return fail(kInvalidHandle, work.name + " is launched on a stream that does not exist");
   TaskPtr task = make_task(Kind::kKernel, std::move(work.name), std::move(work.extents));
   task->run = std::move(work.run);

@@ -60,7 +60,7 @@ NPUSIM_EXPORT const char* aclrtGetSocName() { return config().soc.c_str(); }
 
 NPUSIM_EXPORT aclError aclsysGetCANNVersion(int32_t, PackageVersion* out) {
   const std::vector<std::string> parts = parts_of(config().cann);
-  *out = PackageVersion{};
+  if (const aclError code = give(out, PackageVersion{})) return code;
   write(out->version, config().cann);
   write(out->major, parts[0]);
   write(out->minor, parts[1]);
@@ -70,6 +70,7 @@ NPUSIM_EXPORT aclError aclsysGetCANNVersion(int32_t, PackageVersion* out) {
 }
 
 NPUSIM_EXPORT aclError aclsysGetVersionStr(const char*, char* out) {
+  if (!out) return fail(kParamInvalid, "no place for CANN's version");
   std::strcpy(out, config().cann.c_str());
   return kSuccess;
 }
@@ -78,7 +79,7 @@ NPUSIM_EXPORT aclError aclsysGetVersionStr(const char*, char* out) {
 NPUSIM_EXPORT aclError aclrtPeekAtLastError(int32_t) {
   const Scheduler::Lock lock(scheduler().mutex);
   if (const Device* device = current_device())
-    for (const Stream* stream : device->streams)
+    for (const auto& [handle, stream] : device->streams)
       if (stream->failure != kSuccess) return stream->failure;
   return kSuccess;
 }
@@ -93,8 +94,7 @@ NPUSIM_EXPORT aclError aclrtSetSysParamOpt(int32_t option, int64_t value) {
 
 NPUSIM_EXPORT aclError aclrtGetSysParamOpt(int32_t option, int64_t* value) {
   const std::lock_guard<std::mutex> lock(settings_mutex);
-  *value = system_settings()[option];
-  return kSuccess;
+  return give(value, system_settings()[option]);
 }
 
 NPUSIM_EXPORT aclError aclrtCtxSetSysParamOpt(int32_t option, int64_t value) { return aclrtSetSysParamOpt(option, value); }
@@ -112,20 +112,17 @@ NPUSIM_EXPORT size_t aclGetCompileoptSize(int32_t option) {
 
 NPUSIM_EXPORT aclError aclGetCompileopt(int32_t option, char* out, size_t room) {
   const std::lock_guard<std::mutex> lock(settings_mutex);
+  if (!out) return fail(kParamInvalid, "no place for a compile option");
   std::snprintf(out, room, "%s", compile_settings()[option].c_str());
   return kSuccess;
 }
 
 // Everything optional is offered: a capability asked for is there.
 NPUSIM_EXPORT aclError aclGetDeviceCapability(uint32_t, int32_t, int64_t* value) {
-  *value = 1;
-  return kSuccess;
+  return give<int64_t>(value, 1);
 }
 
-NPUSIM_EXPORT aclError aclGetCannAttribute(int32_t, int32_t* value) {
-  *value = 1;
-  return kSuccess;
-}
+NPUSIM_EXPORT aclError aclGetCannAttribute(int32_t, int32_t* value) { return give(value, 1); }
 
 NPUSIM_EXPORT aclError aclrtGetPrimaryCtxState(int32_t, uint32_t* flags, int32_t* active) {
   if (flags) *flags = 0;
@@ -133,28 +130,20 @@ NPUSIM_EXPORT aclError aclrtGetPrimaryCtxState(int32_t, uint32_t* flags, int32_t
   return kSuccess;
 }
 
-NPUSIM_EXPORT aclError aclrtDeviceCanAccessPeer(int32_t* can, int32_t, int32_t) {
-  *can = 1;
-  return kSuccess;
-}
+NPUSIM_EXPORT aclError aclrtDeviceCanAccessPeer(int32_t* can, int32_t, int32_t) { return give(can, 1); }
 
 NPUSIM_EXPORT aclError aclrtDeviceEnablePeerAccess(int32_t, uint32_t) { return kSuccess; }
 
-NPUSIM_EXPORT aclError aclrtDeviceGetBareTgid(int32_t* out) {
-  *out = 0;
-  return kSuccess;
-}
+NPUSIM_EXPORT aclError aclrtDeviceGetBareTgid(int32_t* out) { return give(out, 0); }
 
 // Settings that only change how a device computes or how long it waits: kept, and otherwise without effect.
 NPUSIM_EXPORT aclError aclrtSetDeviceSatMode(int32_t) { return kSuccess; }
 NPUSIM_EXPORT aclError aclrtGetDeviceSatMode(int32_t* mode) {
-  *mode = 1;  // infinities and NaNs are kept, not saturated
-  return kSuccess;
+  return give(mode, 1);  // infinities and NaNs are kept, not saturated
 }
 NPUSIM_EXPORT aclError aclrtSetStreamOverflowSwitch(aclrtStream, uint32_t) { return kSuccess; }
 NPUSIM_EXPORT aclError aclrtGetStreamOverflowSwitch(aclrtStream, uint32_t* on) {
-  *on = 0;
-  return kSuccess;
+  return give(on, uint32_t{0});
 }
 NPUSIM_EXPORT aclError aclrtSetOpWaitTimeout(uint32_t) { return kSuccess; }
 NPUSIM_EXPORT aclError aclrtSetOpExecuteTimeOut(uint32_t) { return kSuccess; }
@@ -165,6 +154,5 @@ NPUSIM_EXPORT aclError aclrtSetOpExecuteTimeOutV2(uint64_t, uint64_t* actual) {
 NPUSIM_EXPORT aclError aclrtSetStreamFailureMode(aclrtStream, uint64_t) { return kSuccess; }
 NPUSIM_EXPORT aclError aclrtSetStreamAttribute(aclrtStream, int32_t, void*) { return kSuccess; }
 NPUSIM_EXPORT aclError aclrtGetLogicDevIdByUserDevId(int32_t user, int32_t* logical) {
-  *logical = user;
-  return kSuccess;
+  return give(logical, user);
 }

@@ -1,15 +1,10 @@
 #include "trace.h"
 
-#include <cstdio>
-#include <cstdlib>
 #include <fstream>
-#include <map>
 #include <set>
 #include <sstream>
 
 #include "config.h"
-#include "report.h"
-#include "scheduler.h"
 
 namespace npusim {
 namespace {
@@ -29,20 +24,12 @@ double microseconds(Clock::time_point at) {
 
 bool waits(Kind kind) { return kind == Kind::kWait || kind == Kind::kValueWait; }
 
-void write_at_exit() {
-  const Scheduler::Lock lock(scheduler().mutex);
-  if (!trace().write(config().trace)) tell("the trace could not be written to " + config().trace);
-}
-
 }  // namespace
 
 Trace& trace() {
   static Trace* instance = [] {
     auto* made = new Trace;
-    if (!config().trace.empty()) {
-      made->keep(true);
-      std::atexit(write_at_exit);
-    }
+    made->keep(!config().trace.empty());
     return made;
   }();
   return *instance;
