@@ -130,13 +130,15 @@ def build(
     sources: Path = SOURCES,
     *,
     sanitize: str | None = None,
+    core_only: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> Path:
     """Build the simulator's libraries if these contents were not built before; return their directory.
 
     They are kept in the directory ``NPUGRAPH_SIM_CACHE``, or else among the user's caches, for 30 days after their
     last use. Several processes may build at once. `sanitize` is ``address``, ``undefined``, ``address,undefined`` or
-    ``thread``. `environ` (default: the process's own) names the compiler, ``CXX``, and the cache.
+    ``thread``. `core_only` builds the driver alone, which needs no torch. `environ` (default: the process's own) names
+    the compiler, ``CXX``, and the cache.
 
     >>> build().name  # doctest: +SKIP
     'lib'
@@ -153,10 +155,11 @@ def build(
     if sanitize not in (None, *SANITIZERS):
         raise InvalidSetting("sanitize", f"one of {', '.join(SANITIZERS)}", repr(sanitize))
     environ = os.environ if environ is None else environ
-    plan = _Plan(sources, _read(sources), Toolchain.find(environ), torch_directory(), sanitize)
+    torch = Path() if core_only else torch_directory()
+    plan = _Plan(sources, _read(sources), Toolchain.find(environ), torch, sanitize)
     cache = cache_directory(environ)
-    made = {library: plan.objects(library) for library in _LIBRARIES}
-    commands = [plan.link_command(library, [], Path()) for library in _LIBRARIES]
+    made = {library: plan.objects(library) for library in _LIBRARIES if library.directory == "core" or not core_only}
+    commands = [plan.link_command(library, [], Path()) for library in made]
     home = cache / "homes" / _digest(*commands, *(o.key for objects in made.values() for o in objects))
     if not home.is_dir():
         _make(plan, made, cache, home)
