@@ -1,8 +1,8 @@
 // The C++ interface of ATB as far as torch_npu 2.13 uses it: layouts of what crosses it, and the order of virtual calls.
 //
 // Declared from observation: which symbols the wheel's library asks for, where it writes what, and which slot of a
-// table it calls. No vendor header was used. What is never read or called is left out, or is space of the observed
-// size. Operands (operation.h) are compared with what this file says as they arrive, so that another layout is reported.
+// table it calls. No vendor header was used. What is never read or called is left out. Operands (operation.h) are
+// compared with what this file says as they arrive, so that another layout is reported and not misread.
 #pragma once
 
 #include <cstddef>
@@ -86,6 +86,7 @@ class Utils {
 template <typename Param>
 Status CreateOperation(const Param& param, Operation** operation);
 
+// Parameters, each as far as it is read.
 namespace infer {
 
 struct PagedAttentionParam {
@@ -102,23 +103,71 @@ struct PagedAttentionParam {
   int32_t scaleType;
   int32_t inputLayout;
   uint32_t mlaVHeadSize;
-  uint8_t reserved[68];
 };
 static_assert(offsetof(PagedAttentionParam, quantType) == 0x14 && offsetof(PagedAttentionParam, compressType) == 0x20 &&
-              offsetof(PagedAttentionParam, mlaVHeadSize) == 0x30 && sizeof(PagedAttentionParam) == 120);
+              offsetof(PagedAttentionParam, mlaVHeadSize) == 0x30);
 
 struct ReshapeAndCacheParam {
   int32_t compressType;
   int32_t kvCacheCfg;
 };
 
-// The operations of these are not computed: nothing is read from their parameters.
-struct LinearParam;
-struct ElewiseParam;
-struct RmsNormParam;
-struct GroupTopkParam;
-struct SelfAttentionParam;
-struct RopeParam;
+struct SelfAttentionParam {
+  int32_t quantType;
+  int32_t outDataType;
+  int32_t headNum;
+  int32_t kvHeadNum;
+  float qScale;
+  float qkScale;
+  bool batchRunStatusEnable;
+  uint32_t isTriuMask;
+  int32_t calcType;
+  int32_t kernelType;
+  int32_t clampType;
+  float clampMin;
+  float clampMax;
+  int32_t maskType;
+  int32_t kvcacheCfg;
+  int32_t scaleType;
+  int32_t inputLayout;
+};
+static_assert(offsetof(SelfAttentionParam, isTriuMask) == 0x1c && offsetof(SelfAttentionParam, maskType) == 0x34);
+
+struct RopeParam {
+  int32_t rotaryCoeff;
+  int32_t cosFormat;
+};
+
+struct RmsNormParam {
+  struct Norm {
+    int32_t quantType;
+    float epsilon;
+    double layerNormEps;
+  };
+  int32_t layerType;
+  Norm normParam;
+};
+static_assert(offsetof(RmsNormParam, normParam) == 8);
+
+struct ElewiseParam {
+  int32_t elewiseType;
+};
+
+struct GroupTopkParam {
+  int32_t groupNum;
+  int32_t k;
+  uint16_t groupMultiFlag;
+  uint16_t n;
+};
+
+struct LinearParam {
+  bool transposeA;
+  bool transposeB;
+  bool hasBias;
+  int32_t outDataType;
+  bool enAccum;
+};
+static_assert(offsetof(LinearParam, enAccum) == 8);
 
 }  // namespace infer
 }  // namespace atb

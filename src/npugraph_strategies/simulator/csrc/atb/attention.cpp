@@ -18,13 +18,6 @@ int64_t blocks_needed(int64_t length, int64_t block_rows) { return (length + blo
 // [B, width], true past each length.
 Tensor padding(const Ints& lengths, int64_t width) { return at::arange(width) >= at::tensor(lengths).unsqueeze(1); }
 
-// Packed rows [T, ...] as [B, S, ...]; rows past a length repeat the first row of all.
-Tensor unpack(const Tensor& packed, const Ints& lengths) {
-  const Tensor ends = at::tensor(lengths).cumsum(0).unsqueeze(1);
-  const Tensor rows = ends - at::tensor(lengths).unsqueeze(1) + at::arange(longest(lengths));
-  return packed.index({rows.masked_fill(rows >= ends, 0)});
-}
-
 // The first rows of each sequence of [B, N, S, ...] as [T, N, ...].
 Tensor pack(const Tensor& padded, const Ints& lengths) {
   return padded.transpose(1, 2).index({padding(lengths, padded.size(2)).logical_not()});
@@ -32,18 +25,26 @@ Tensor pack(const Tensor& padded, const Ints& lengths) {
 
 }  // namespace
 
+Tensor unpack(const Tensor& packed, const Ints& lengths) {
+  const Tensor ends = at::tensor(lengths).cumsum(0).unsqueeze(1);
+  const Tensor rows = ends - at::tensor(lengths).unsqueeze(1) + at::arange(longest(lengths));
+  return packed.index({rows.masked_fill(rows >= ends, 0)});
+}
+
 AttentionMask::AttentionMask(Kind kind, const OptTensor& mask, const Ints& queries, const Ints& keys)
     : kind_(kind), queries_(queries), keys_(keys) {
   if (kind != Kind::kGiven) return;
-  TORCH_CHECK_VALUE(mask.has_value() && (mask->dim() == 2 || mask->dim() == 3),
-                    "a mask must have two or three dimensions");
+  TORCH_CHECK_VALUE(mask.has_value() && mask->dim() >= 2 && mask->dim() <= 4,
+                    "a mask must have two to four dimensions");
   const int64_t batch = static_cast<int64_t>(keys.size()), rows = longest(queries), columns = longest(keys);
-  if (mask->dim() == 3)
+  if (mask->dim() == 4)
+    padded_ = *mask;
+  else if (mask->dim() == 3)
     padded_ = mask->unsqueeze(1);
   else if (mask->size(0) == total(queries))
     padded_ = unpack(*mask, queries).unsqueeze(1);
   else
-    padded_ = mask->view({1, 1, mask->size(0), mask->size(1)});
+    padded_ = mask->unsqueeze(0).unsqueeze(0);
   const bool fits = (padded_.size(0) == 1 || padded_.size(0) == batch) &&
                     (padded_.size(2) == 1 || padded_.size(2) >= rows) && padded_.size(3) >= columns;
   TORCH_CHECK_VALUE(fits, "a mask must fit ", batch, " sequences of ", rows, " queries and ", columns,

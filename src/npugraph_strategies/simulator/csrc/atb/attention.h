@@ -14,7 +14,8 @@ class AttentionMask {
   enum class Kind { kNone, kGiven, kCausal };  // causal: the triangle from the bottom right, whatever a mask holds
 
   // A mask that is given has two dimensions, one row for each token ([T, L]) or for each query position ([S, L]), or
-  // three ([B, S, L]); rows and columns may be more than needed. Floats are added to the scores, other types hide.
+  // three ([B, S, L]), or four ([B, N, S, L]); rows and columns may be more than needed. Floats are added to the
+  // scores, other types hide.
   AttentionMask(Kind kind, const OptTensor& mask, const Ints& queries, const Ints& keys);
 
   Tensor hidden(int64_t rows, int64_t columns) const;   // bool, broadcastable to [B, N, S, L]
@@ -31,6 +32,9 @@ struct Attended {
   Tensor out;  // [T, N, D], float32
   Tensor lse;  // [T, N, 1], the log-sum-exp of the scaled scores
 };
+
+// Packed rows [T, ...] of sequences one after the other as [B, S, ...]. Rows past a length repeat some other row.
+Tensor unpack(const Tensor& packed, const Ints& lengths);
 
 // The attention of packed queries [T, N, D] over padded keys [B, K, L, D] and values. A row that sees no key gives
 // zeros with a log-sum-exp of +inf. What lies past a sequence's length is not read.

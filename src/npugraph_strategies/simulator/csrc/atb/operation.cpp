@@ -136,8 +136,9 @@ atb::Status PlannedOperation::launch(void* workspace, uint64_t size, atb::Contex
     const std::string problem = "ATB " + name_ + ": the workspace has " + std::to_string(size) +
                                 " bytes, and these lengths need " + std::to_string(plan_->workspace);
     work.run = [problem] { throw std::runtime_error(problem); };
+    const atb::Status status = fail(kInvalidArgument, problem);
     submit(context->GetExecuteStream(), std::move(work));
-    return fail(kInvalidArgument, problem);
+    return status;
   }
   if (plan_->workspace) work.extents.push_back({workspace, plan_->workspace});
   return submit(context->GetExecuteStream(), std::move(work));
