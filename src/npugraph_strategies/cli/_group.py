@@ -12,6 +12,7 @@ __all__ = ["cli"]
 _COMMANDS: Final = {
     "demo": "npugraph_strategies.cli._demo",
     "ops": "npugraph_strategies.cli._ops",
+    "selftest": "npugraph_strategies.cli._selftest",
     "simulate": "npugraph_strategies.cli._simulate",
 }
 """Modules by command; each has a click command called `command`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from npugraph_strategies.selftest._graphs import capturing
 from npugraph_strategies.selftest._lab import elsewhere
@@ -37,6 +37,7 @@ def _illegal(name: str, what: str, act: Callable[[Lab, Capture, Any], object], *
 def _recorded(lab: Lab, capture: Capture) -> Any:
     mark = lab.mark()
     mark.record(capture.stream)
+    lab.settle(capture.stream)  # a record that is still queued belongs to no capture yet
     return mark
 
 
@@ -57,7 +58,7 @@ _SYNCHRONISE_EVENT: Final = _illegal(
 _QUERY_STREAM: Final = _illegal(
     "query-stream",
     "Querying the stream",
-    lambda _, capture, __: capture.stream.query(),
+    lambda _, capture, __: cast("Any", capture.stream).query(),
     only="npu",
 )
 _QUERY_EVENT: Final = _illegal(

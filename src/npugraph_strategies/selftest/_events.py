@@ -45,8 +45,8 @@ def _wait_first(lab: Lab, notes: Notes) -> None:
 
 @probe(
     "event.wait-consumes",
-    "A wait consumes its record: a second wait needs a second record",
-    {"first wait finished": "True", "second wait finished": "False", "finished after a second record": "True"},
+    "A wait consumes its record: a second wait needs a second record, or is refused",
+    {"first wait finished": "True", "second wait": "refused | waits"},
 )
 def _wait_consumes(lab: Lab, notes: Notes) -> None:
     first, second, event = lab.runtime.new_stream(), lab.runtime.new_stream(), lab.runtime.new_event()
@@ -54,11 +54,13 @@ def _wait_consumes(lab: Lab, notes: Notes) -> None:
     lab.settle(first)
     event.wait(second)
     notes.saw("first wait finished", lab.finished(second))
-    event.wait(second)
-    notes.saw("second wait finished", lab.finished(second))
-    event.record(first)
-    lab.settle(first)
-    notes.saw("finished after a second record", lab.finished(second))
+    try:
+        event.wait(second)
+    except RuntimeError:  # torch_npu counts waits itself
+        notes.saw("second wait", "refused")
+        return
+    notes.saw("second wait", "passes" if lab.finished(second) else "waits")
+    _let_go(lab, event, 1)
 
 
 @probe("event.reset", "Reset does nothing, since a wait consumes its record", {"finished after a reset": "True"})

@@ -49,9 +49,10 @@ class Capture:
 
 
 @contextlib.contextmanager
-def capturing(lab: Lab, mode: str = "global") -> Iterator[Capture]:
+def capturing(lab: Lab, mode: str = "global", *, direct: bool = False) -> Iterator[Capture]:
     """Capture on a stream of its own, which is free afterwards, whether the block ends the capture or not."""
-    stream, graph = lab.runtime.new_stream(), lab.runtime.new_graph()
+    stream = lab.direct_stream() if direct else lab.runtime.new_stream()
+    graph = lab.runtime.new_graph()
     with lab.runtime.stream(stream):
         graph.capture_begin(capture_error_mode=mode)
         capture = Capture(stream, graph)
@@ -64,9 +65,10 @@ def capturing(lab: Lab, mode: str = "global") -> Iterator[Capture]:
 
 
 def replay(lab: Lab, graph: RuntimeGraph, stream: RuntimeStream) -> None:
-    """Launch a graph on a stream, and do not wait for it."""
+    """Launch a graph on a stream; return when it has reached the driver, and do not wait for it."""
     with lab.runtime.stream(stream):
         graph.replay()
+    lab.settle(stream)
 
 
 def replayed(lab: Lab, graph: RuntimeGraph) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from npugraph_strategies.selftest._graphs import add, capturing
 from npugraph_strategies.selftest._lab import quietly
@@ -48,14 +48,9 @@ def _end_without_begin(lab: Lab, notes: Notes) -> None:
 )
 def _operators_only(lab: Lab, notes: Notes) -> None:
     event = lab.runtime.new_event()
-
-    def wait(stream: Any) -> None:
-        event.wait(stream)
-        lab.settle(stream)
-
-    with capturing(lab) as capture:
+    with capturing(lab, direct=True) as capture:
         lab.runtime.task_group_begin(capture.stream)
-        notes.call("wait for an event", wait, capture.stream)
+        notes.call("wait for an event", event.wait, capture.stream)
         notes.call("group end", lab.runtime.task_group_end, capture.stream)
         notes.call("capture end", capture.end)
 
@@ -67,14 +62,13 @@ def _operators_only(lab: Lab, notes: Notes) -> None:
 )
 def _another_stream(lab: Lab, notes: Notes) -> None:
     x, y, outs = lab.tensor(1.0), lab.tensor(2.0), [lab.tensor(-1.0) for _ in range(2)]
-    joined, fork, join = lab.runtime.new_stream(), lab.mark(), lab.mark()
+    joined, fork, join = lab.direct_stream(), lab.mark(), lab.mark()
 
     def launch() -> None:
         with lab.runtime.stream(joined):
             add(x, y, outs[1])
-            lab.settle(joined)
 
-    with capturing(lab) as capture:
+    with capturing(lab, direct=True) as capture:
         fork.record(capture.stream)
         fork.wait(joined)
         lab.runtime.task_group_begin(capture.stream)

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from npugraph_strategies.selftest._graphs import add, capturing, replayed, values
 from npugraph_strategies.selftest._lab import quietly
 from npugraph_strategies.selftest._probe import probe
 
 if TYPE_CHECKING:
-    from npugraph_strategies.runtimes import RuntimeStream
     from npugraph_strategies.selftest._lab import Lab
     from npugraph_strategies.selftest._probe import Notes
 
 __all__ = ["PROBES"]
-
-
-def _wait(lab: Lab, mark: Any, stream: RuntimeStream) -> None:
-    """Wait, and return when the driver has agreed."""
-    mark.wait(stream)
-    lab.settle(stream)
 
 
 @probe(
@@ -72,11 +65,10 @@ def _unjoined(lab: Lab, notes: Notes) -> None:
     {"wait": "107024", "end": "507903"},
 )
 def _uncaptured_event(lab: Lab, notes: Notes) -> None:
-    outside, mark = lab.runtime.new_stream(), lab.mark()
+    outside, mark = lab.direct_stream(), lab.mark()
     mark.record(outside)
-    lab.settle(outside)
-    with capturing(lab) as capture:
-        notes.call("wait", _wait, lab, mark, capture.stream)
+    with capturing(lab, direct=True) as capture:
+        notes.call("wait", mark.wait, capture.stream)
         notes.call("end", capture.end)
 
 
@@ -87,14 +79,13 @@ def _uncaptured_event(lab: Lab, notes: Notes) -> None:
 )
 def _two_captures(lab: Lab, notes: Notes) -> None:
     x, y, out, mark = lab.tensor(1.0), lab.tensor(2.0), lab.tensor(-1.0), lab.mark()
-    with capturing(lab, "relaxed") as first:
+    with capturing(lab, "relaxed", direct=True) as first:
         add(x, y, out)
         mark.record(first.stream)
-        lab.settle(first.stream)
-        second, graph = lab.runtime.new_stream(), lab.runtime.new_graph()
+        second, graph = lab.direct_stream(), lab.runtime.new_graph()
         with lab.runtime.stream(second):
             lab.begin(graph, "relaxed")
-            notes.call("wait", _wait, lab, mark, second)
+            notes.call("wait", mark.wait, second)
             notes.call("end of the waiting capture", graph.capture_end)
             if lab.runtime.is_capturing():
                 with quietly():

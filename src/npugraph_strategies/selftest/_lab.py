@@ -68,6 +68,10 @@ class Lab(Protocol):
         """Make an ordinary event."""
         ...
 
+    def direct_stream(self) -> RuntimeStream:
+        """Make a stream without a task queue, so that a launch that the driver refuses raises with its own code."""
+        ...
+
     def begin(self, graph: RuntimeGraph, mode: str = "global") -> None:
         """Begin a capture as it is, without the preparations of the runtime, which synchronise."""
         ...
@@ -101,6 +105,10 @@ class SimulatedLab:
     def mark(self) -> StreamEvent:
         """Make an ordinary event of this device."""
         return StreamEvent(self.runtime.simulated_device)
+
+    def direct_stream(self) -> RuntimeStream:
+        """Make a stream; none has a task queue here."""
+        return self.runtime.new_stream()
 
     def begin(self, graph: RuntimeGraph, mode: str = "global") -> None:
         """Begin a capture; this runtime prepares nothing."""
@@ -140,6 +148,11 @@ class NpuLab:
     def mark(self) -> StreamMark:
         """Make an event of torch_npu."""
         return cast("StreamMark", self.npu.Event())
+
+    def direct_stream(self) -> RuntimeStream:
+        """Take a synchronously launching stream where torch_npu has them."""
+        make = getattr(self.npu, "SyncLaunchStream", self.npu.Stream)
+        return cast("RuntimeStream", make())
 
     def begin(self, graph: RuntimeGraph, mode: str = "global") -> None:
         """Call torch_npu."""

@@ -70,7 +70,8 @@ def _shared_pool(lab: Lab, notes: Notes) -> None:
 )
 def _weak_view(lab: Lab, notes: Notes) -> None:
     tensor = lab.tensor(1.0, 2.0, 3.0, 4.0)[1::2]
-    view, storage = lab.runtime.weak_view(tensor), StorageWeakRef(tensor.untyped_storage())
+    view = lab.runtime.weak_view(tensor)
+    storage = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
     def geometry(one: Any) -> tuple[Any, ...]:
         return (one.shape, one.stride(), one.storage_offset(), one.dtype, one.data_ptr())
@@ -78,7 +79,7 @@ def _weak_view(lab: Lab, notes: Notes) -> None:
     notes.saw("geometry", geometry(view) == geometry(tensor))
     notes.saw("values", values(view))
     del tensor
-    notes.saw("tensor died", storage.expired())
+    notes.saw("tensor died", storage.expired())  # type: ignore[no-untyped-call]  # torch leaves it untyped
 
 
 @probe("stream.fresh-thread", "A fresh thread is on the default stream", {"on the default stream": "True"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -11,6 +11,8 @@ from npugraph_strategies.selftest._lab import quietly
 from npugraph_strategies.selftest._probe import ANY_ERROR, probe
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from npugraph_strategies.runtimes import RuntimeStream
     from npugraph_strategies.selftest._lab import Lab
     from npugraph_strategies.selftest._probe import Notes
@@ -21,6 +23,12 @@ __all__ = ["PROBES"]
 def _end_quietly(lab: Lab, stream: RuntimeStream) -> None:
     with quietly():
         lab.runtime.task_update_end(stream)
+
+
+def _update_and_wait(lab: Lab, handle: Any, launch: Callable[[], object], stream: RuntimeStream) -> None:
+    """Update, and wait: what does not fit may be found by the driver only when the stream gets there."""
+    update(lab, handle, launch, stream)
+    lab.runtime.synchronize(stream)
 
 
 @probe(
@@ -112,7 +120,7 @@ def _number(lab: Lab, notes: Notes) -> None:
         add(made.x, z, made.out)
         add(made.x, z, other)
 
-    notes.call("update", lambda: (update(lab, made.handle, twice, stream), lab.runtime.synchronize(stream)))
+    notes.call("update", _update_and_wait, lab, made.handle, twice, stream)
     notes.call("next update", update, lab, made.handle, lambda: add(made.x, made.y, made.out), stream)
 
 
@@ -123,7 +131,7 @@ def _type(lab: Lab, notes: Notes) -> None:
     def another() -> None:
         torch.mul(made.x, z, out=made.out)
 
-    notes.call("update", lambda: (update(lab, made.handle, another, stream), lab.runtime.synchronize(stream)))
+    notes.call("update", _update_and_wait, lab, made.handle, another, stream)
     notes.call("next update", update, lab, made.handle, lambda: add(made.x, made.y, made.out), stream)
 
 
