@@ -245,7 +245,8 @@ class FlashBackward : public Flash {
 #define FLASH_GRADIENTS Tensor dq, Tensor dk, Tensor dv, OptTensor dpse
 
 #define FLASH_REFUSALS \
-  REFUSE(dropMask), REFUSE(paddingMask), npusim::attention::refuse(!prefix.empty(), "prefix, of sparse modes 5 and 6")
+  npusim::attention::refuse(dropMask.has_value(), "dropout (dropMask)"), REFUSE(paddingMask), \
+      npusim::attention::refuse(!prefix.empty(), "prefix")
 #define FLASH_NEW_REFUSALS                                   \
   FLASH_REFUSALS, REFUSE(queryRope), REFUSE(keyRope), REFUSE(sink), \
       npusim::attention::refuse(!qStartIdx.empty() || !kvStartIdx.empty(), "qStartIdx and kvStartIdx")
