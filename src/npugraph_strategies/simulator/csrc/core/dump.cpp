@@ -6,6 +6,7 @@
 #include "model.h"
 #include "report.h"
 #include "scheduler.h"
+#include "trace.h"
 
 namespace npusim {
 namespace {
@@ -38,8 +39,8 @@ std::string timeline(const Model& model) {
     for (size_t i = 0; i < lane.nodes.size(); ++i) {
       const Node& node = *lane.nodes[i];
       out << separator << "{\"ph\": \"X\", \"pid\": \"graph " << model.id << "\", \"tid\": \"stream" << lane.stream_id
-          << "\", \"ts\": " << 2 * kWidth * static_cast<double>(i) << ", \"dur\": " << kWidth << ", \"name\": \""
-          << name_of(*node.task) << "\", \"args\": {\"Task Id\": " << i << ", \"Stream Id\": " << lane.stream_id
+          << "\", \"ts\": " << 2 * kWidth * static_cast<double>(i) << ", \"dur\": " << kWidth << ", \"name\": "
+          << quoted(name_of(*node.task)) << ", \"args\": {\"Task Id\": " << i << ", \"Stream Id\": " << lane.stream_id
           << ", \"Task Type\": \"" << kind_name(node.task->kind) << "\"";
       if (node.group) out << ", \"Task Group\": " << node.group->id;
       out << "}}";

@@ -9,6 +9,14 @@
 namespace npusim {
 namespace {
 
+double microseconds(Clock::time_point at) {
+  return std::chrono::duration<double, std::micro>(at.time_since_epoch()).count();
+}
+
+bool waits(Kind kind) { return kind == Kind::kWait || kind == Kind::kValueWait; }
+
+}  // namespace
+
 std::string quoted(const std::string& text) {
   std::string out = "\"";
   for (const char c : text) {
@@ -17,14 +25,6 @@ std::string quoted(const std::string& text) {
   }
   return out + "\"";
 }
-
-double microseconds(Clock::time_point at) {
-  return std::chrono::duration<double, std::micro>(at.time_since_epoch()).count();
-}
-
-bool waits(Kind kind) { return kind == Kind::kWait || kind == Kind::kValueWait; }
-
-}  // namespace
 
 Trace& trace() {
   static Trace* instance = [] {

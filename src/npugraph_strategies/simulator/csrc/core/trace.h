@@ -35,6 +35,8 @@ class Trace {
   std::vector<Entry> entries_;
 };
 
+std::string quoted(const std::string& text);  // as JSON has it
+
 Trace& trace();  // guarded by the scheduler's mutex
 
 }  // namespace npusim
