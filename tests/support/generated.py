@@ -173,14 +173,27 @@ PUBLIC = (
     "npugraph_strategies.handlers",
     "npugraph_strategies.runtimes",
     "npugraph_strategies.reference",
+    "npugraph_strategies.simulator",
     "npugraph_strategies.errors",
 )
+
+
+def launcher_options() -> str:
+    """Return the table of the options of the simulator's launcher."""
+    module = importlib.import_module("npugraph_strategies.simulator._launcher")
+    rows = (
+        [", ".join([_code(o.flag)] + [_code(f"--no-{o.flag[2:]}")] * o.negatable), o.default or "", o.meaning]
+        for o in module.OPTIONS
+    )
+    return _table(["option", "default", "meaning"], rows)
+
 
 PARTS: dict[str, Callable[[], str]] = {
     "operators": operators,
     "error-tree": error_tree,
     "choices": choices,
     "codes": codes,
+    "launcher-options": launcher_options,
     "simulator-settings": simulator_settings,
     "driver-codes": driver_codes,
     "driver-choices": driver_choices,

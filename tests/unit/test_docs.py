@@ -32,8 +32,9 @@ def public_objects():
     found = {
         name: value
         for module in map(importlib.import_module, generated.PUBLIC)
-        for name, value in vars(module).items()
-        if name in module.__all__ and (inspect.isclass(value) or inspect.isroutine(value))
+        for name in module.__all__
+        for value in [getattr(module, name)]
+        if inspect.isclass(value) or inspect.isroutine(value)
     }
     kept = (name for name, value in found.items() if not getattr(value, "_is_protocol", False))
     return {name: found[name] for name in sorted(kept) if name not in {*errors.__all__, "NpuRuntime", "Control"}}

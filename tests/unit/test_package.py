@@ -49,6 +49,20 @@ def test_importing_does_not_load_the_compiler(imported):
     assert "torch._dynamo" not in imported["modules"]
 
 
+def test_importing_alone_does_not_load_torch():
+    """Torch loads torch_npu, which needs a driver; the launcher of the simulator has to start without."""
+    code = "import sys, npugraph_strategies, npugraph_strategies.simulator; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - ours
+    assert done.stdout == "False\n"
+
+
+def test_public_names_are_found_before_they_are_loaded():
+    """Names that are loaded when first asked for are listed like the others, and there are no more of them."""
+    assert set(npugraph_strategies.__all__) <= set(dir(npugraph_strategies))
+    with pytest.raises(AttributeError, match="'npugraph_strategies' has no attribute 'nothing'"):
+        _ = npugraph_strategies.nothing
+
+
 def test_importing_defines_no_operator(imported):
     """Operators are defined by `reference.install()` only, never by an import."""
     assert imported["schemas"] == 0

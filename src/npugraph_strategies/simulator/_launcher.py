@@ -121,9 +121,14 @@ def command_environment(
 
     >>> subprocess.run(["python", "decode.py"], env=command_environment(SimulatorConfig(seed=7)))  # doctest: +SKIP
     CompletedProcess(args=['python', 'decode.py'], returncode=0)
+    >>> command_environment(environ={"NPUGRAPH_SIM_SEED": "seven"})
+    Traceback (most recent call last):
+        ...
+    npugraph_strategies.errors.InvalidSetting: NPUGRAPH_SIM_SEED must be a whole number of at least 0; given 'seven'
 
     Raises:
         BuildFailed: The compiler rejects the sources.
+        InvalidSetting: A variable does not hold what its setting expects.
         RuntimeUnavailable: There is no compiler, or torch has no headers.
 
     """
