@@ -82,7 +82,7 @@ def command(
 
     Each probe does what one rule speaks about, captures that must fail included, and writes down what happens. On an
     NPU probes run in processes of their own: one that hangs or dies is a finding, and the rest go on. The report names
-    versions, chip and settings; it holds no names of users, hosts or files.
+    versions, chip and settings, and no users or hosts.
 
     Exits with 0 when all agree (with --compare: when nothing differs between the reports), with 1 when some differ,
     with 2 for wrong usage, no device, or a file that is no report.
@@ -124,7 +124,8 @@ def _selected(names: Sequence[str]) -> tuple[Probe, ...]:
 def _run(runtime: str, probes: Sequence[Probe], *, hazardous: bool, seconds: float, shown: bool) -> Report:
     """Run, and say on standard error, if that is a terminal, what has been done."""
     console = Console(stderr=True)
-    with Progress(TextColumn("{task.description}"), console=console, transient=True, disable=not shown) as progress:
+    hidden = not (shown and console.is_terminal)
+    with Progress(TextColumn("{task.description}"), console=console, transient=True, disable=hidden) as progress:
         task = progress.add_task("opening the device")
 
         def watch(result: Result) -> None:

@@ -101,8 +101,12 @@ def _unsafe(mode: str, *, here: str, there: str) -> Probe:
         "copy in another thread": barred[there][0],
         "end after the copy in another thread": barred[there][1],
     }
-    bars = {"global": "in every thread", "thread_local": "in the capturing thread", "relaxed": "nowhere"}
-    rule = f"Mode {mode} bars unsafe calls {bars[mode]}; a violation fails the capture"
+    bars = {
+        "global": "in every thread, and a violation fails the capture",
+        "thread_local": "in the capturing thread, and a violation fails the capture",
+        "relaxed": "nowhere",
+    }
+    rule = f"Mode {mode} bars unsafe calls {bars[mode]}"
     return probe(f"during.unsafe-{mode.replace('_', '-')}", rule, expected, only="npu")(run)
 
 

@@ -21,7 +21,7 @@ _SETTINGS = ("TASK_QUEUE_ENABLE", "ASCEND_LAUNCH_BLOCKING")
 
 
 def environment(lab: Lab) -> dict[str, str | None]:
-    """Return the facts of this machine by name, None for what cannot be told. Nothing names its user or its files."""
+    """Return the facts of this machine by name, None for what cannot be told. Nothing names its user or its host."""
     packages = {name: _installed(name) for name in ("npugraph-strategies", "torch", "torch-npu")}
     facts: dict[str, str | None] = {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -34,8 +34,8 @@ def environment(lab: Lab) -> dict[str, str | None]:
         npu = lab.npu
         facts |= {
             "driver": _driver(),
-            "CANN": _told(lambda: npu.get_cann_version("CANN")),
-            "driver version": _told(lambda: npu.get_cann_version("DRIVER")),
+            "CANN": _told(lambda: npu.utils.get_cann_version("CANN")),
+            "driver version": _told(lambda: npu.utils.get_cann_version("DRIVER")),
             "SoC": _told(npu.get_device_name),
             "devices": _told(npu.device_count),
             **{name: os.environ.get(name) for name in _SETTINGS},

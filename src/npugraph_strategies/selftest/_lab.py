@@ -126,18 +126,19 @@ class SimulatedLab:
         return True
 
 
+def _torch_npu() -> Any:
+    return importlib.import_module("torch_npu").npu
+
+
 @final
 @attrs.frozen(eq=False)
 class NpuLab:
     """The current device of torch_npu."""
 
     runtime: NpuRuntime = attrs.field(factory=NpuRuntime)
+    npu: Any = attrs.field(factory=_torch_npu, repr=False)
+    """``torch_npu.npu``; stand-ins are for tests."""
     kind: str = attrs.field(default="npu", init=False)
-
-    @property
-    def npu(self) -> Any:
-        """Return torch_npu's own functions."""
-        return importlib.import_module("torch_npu").npu
 
     def tensor(self, *values: float) -> Tensor:
         """Copy to the device, and wait: other streams than the current one will use it."""

@@ -125,9 +125,9 @@ def _events(lab: Lab, notes: Notes) -> None:
 
     def take() -> None:
         for _ in range(_MANY):
-            kept.append(lab.mark())
-            if lab.kind == "npu":
-                kept[-1].record(lab.runtime.current_stream())  # an event is made when it is first recorded
+            mark = lab.mark()
+            mark.record(lab.runtime.current_stream())  # torch_npu makes an event when it is first recorded
+            kept.append(mark)
 
     notes.call("one more", take)
     notes.saw("made", len(kept))
