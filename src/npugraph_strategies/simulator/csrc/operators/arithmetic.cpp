@@ -110,7 +110,7 @@ BINARY(RightShift, at::bitwise_right_shift)
 BINARY(Maximum, at::maximum)
 BINARY(Minimum, at::minimum)
 ACLNN(Clamp, (Tensor self, OptScalar min, OptScalar max, Tensor out)) { put(out, at::clamp(self, min, max)); }
-ACLNN(ClampTensor, (Tensor self, Tensor min, Tensor max, Tensor out)) { put(out, at::clamp(self, min, max)); }
+ACLNN(ClampTensor, (Tensor self, OptTensor min, OptTensor max, Tensor out)) { put(out, at::clamp(self, min, max)); }
 BINARY_SCALAR(ClampMin, at::clamp_min)
 BINARY_SCALAR(ClampMax, at::clamp_max)
 BINARY_SCALAR_INPLACE(ClampMax, at::clamp_max)

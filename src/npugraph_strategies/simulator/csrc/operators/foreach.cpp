@@ -114,8 +114,8 @@ EACH_TRIPLE(Addcdiv, at::addcdiv)
 ACLNN(ForeachPowScalarAndTensor, (Scalar base, Tensors exponent, Tensors out)) {
   put_each(out, [&](size_t i) { return at::pow(base, exponent.at(i)); });
 }
-ACLNN(ForeachLerpScalar, (Tensors x, Tensors y, Tensor weight, Tensors out)) {
-  put_each(out, [&](size_t i) { return at::lerp(x.at(i), y.at(i), weight.item()); });
+ACLNN(ForeachLerpScalar, (Tensors x, Tensors y, Scalar weight, Tensors out)) {
+  put_each(out, [&](size_t i) { return at::lerp(x.at(i), y.at(i), weight); });
 }
 ACLNN(ForeachLerpList, (Tensors x, Tensors y, Tensors weight, Tensors out)) {
   put_each(out, [&](size_t i) { return at::lerp(x.at(i), y.at(i), weight.at(i)); });
@@ -126,8 +126,8 @@ ACLNN(ForeachRoundOffNumber, (Tensors x, Tensor mode, Tensors out)) {
 ACLNN(ForeachRoundOffNumberV2, (Tensors x, Scalar mode, Tensors out)) {
   put_each(out, [&](size_t i) { return round_off(x.at(i), mode.toLong()); });
 }
-ACLNN(ForeachNorm, (Tensors x, Tensor order, Tensors out)) {
-  put_each(out, [&](size_t i) { return at::linalg_vector_norm(x.at(i), order.item()); });
+ACLNN(ForeachNorm, (Tensors x, Scalar order, Tensors out)) {
+  put_each(out, [&](size_t i) { return at::linalg_vector_norm(x.at(i), order); });
 }
 ACLNN(ForeachZeroInplace, (Tensors x)) {
   for (const Tensor& one : x) one.zero_();

@@ -54,13 +54,14 @@ ACLNN(AminmaxDim, (Tensor self, int64_t dim, bool keepdim, Tensor min, Tensor ma
   put(min, max, at::aminmax(self, dim, keepdim));
 }
 ACLNN(AminmaxAll, (Tensor self, Tensor min, Tensor max)) { put(min, max, at::aminmax(self)); }
+// (torch reads past the end of an expanded dimension, so the operand is made contiguous.)
 ACLNN(Median, (Tensor self, Tensor out)) { put(out, at::median(self)); }
 ACLNN(NanMedian, (Tensor self, Tensor out)) { put(out, at::nanmedian(self)); }
 ACLNN(MedianDim, (Tensor self, int64_t dim, bool keepdim, Tensor out, Tensor indices)) {
-  put(out, indices, at::median(self, dim, keepdim));
+  put(out, indices, at::median(self.contiguous(), dim, keepdim));
 }
 ACLNN(NanMedianDim, (Tensor self, int64_t dim, bool keepdim, Tensor out, Tensor indices)) {
-  put(out, indices, at::nanmedian(self, dim, keepdim));
+  put(out, indices, at::nanmedian(self.contiguous(), dim, keepdim));
 }
 
 // Truth.
