@@ -85,10 +85,7 @@ aclError put_into_capture(Stream& stream, TaskPtr task) {
   Capture& capture = *stream.capture;
   const std::string doing = std::string("capturing ") + kind_name(task->kind) + " " + task->name;
   if (capture.broken) return fail(choices::kLaunchIntoBroken, doing + ": " + capture.broken_by);
-  if (task->kind == Kind::kLaunch) {
-    capture.breaks("a graph was launched on its stream");
-    return fail(kModelCaptured, doing);
-  }
+  if (task->kind == Kind::kLaunch) return fail(kModelCaptured, doing);
   if (capture.group) {
     if (capture.group->stream != &stream) {
       capture.breaks("another stream launched while a task group was open");
