@@ -129,7 +129,7 @@ NPUSIM_EXPORT int AtbMLAGetWorkspaceSize(const aclTensor* q_nope, const aclTenso
                                          const aclTensor* pv_descale, int64_t heads, float scale, int64_t kv_heads,
                                          int32_t mask_type, int32_t calc_type, int32_t cache_mode,
                                          const aclTensor* out, const aclTensor* lse, uint64_t* size,
-                                         atb::Operation** operation, atb::Context*) {
+                                         atb::Operation** operation, const atb::Context* context) {
   using namespace npusim;
   if (!size || !operation) return fail(kNullArgument, "ATB MLA: no place for the size or the operation");
   // torch_npu keeps operations and offers one that it has: what it was before does not matter.
@@ -154,12 +154,12 @@ NPUSIM_EXPORT int AtbMLAGetWorkspaceSize(const aclTensor* q_nope, const aclTenso
         given.lse = wanted(lse, "lse");
         return plan_of(std::move(given));
       },
-      *size);
+      *size, context);
   if (status == 0 && made) *operation = made.release();
   return status;
 }
 
-NPUSIM_EXPORT int AtbMLA(void* workspace, uint64_t size, atb::Operation* operation, atb::Context* context) {
+NPUSIM_EXPORT int AtbMLA(void* workspace, uint64_t size, atb::Operation* operation, const atb::Context* context) {
   if (!operation) return npusim::fail(npusim::kNullArgument, "ATB MLA: executed without an operation");
   return static_cast<npusim::PlannedOperation*>(operation)->launch(workspace, size, context);
 }

@@ -94,7 +94,8 @@ atb::Status PlannedOperation::InferShape(const atb::SVector<atb::TensorDesc>&,
   return fail(kInvalidArgument, "ATB " + name_ + ": shapes are not inferred by the simulator");
 }
 
-atb::Status PlannedOperation::Setup(const atb::VariantPack& pack, uint64_t& workspace, atb::Context*) {
+atb::Status PlannedOperation::Setup(const atb::VariantPack& pack, uint64_t& workspace,
+                                    atb::Context* context) {
   return prepare(
       [this, &pack] {
         const Call call(pack);
@@ -102,7 +103,7 @@ atb::Status PlannedOperation::Setup(const atb::VariantPack& pack, uint64_t& work
         outputs_ = static_cast<uint32_t>(call.outputs.size());
         return planner_(call);
       },
-      workspace);
+      workspace, context);
 }
 
 atb::Status PlannedOperation::Execute(const atb::VariantPack&, uint8_t* workspace, uint64_t size,
@@ -110,8 +111,11 @@ atb::Status PlannedOperation::Execute(const atb::VariantPack&, uint8_t* workspac
   return launch(workspace, size, context);
 }
 
-atb::Status PlannedOperation::prepare(const std::function<Plan()>& make, uint64_t& workspace) {
+atb::Status PlannedOperation::prepare(const std::function<Plan()>& make, uint64_t& workspace,
+                                      const atb::Context* context) {
   plan_.reset();
+  if (!context) return fail(kNullArgument, "ATB " + name_ + ": set up without a context");
+  stream_ = context->GetExecuteStream();
   try {
     plan_ = make();
     workspace = plan_->workspace;
@@ -123,9 +127,13 @@ atb::Status PlannedOperation::prepare(const std::function<Plan()>& make, uint64_
   }
 }
 
-atb::Status PlannedOperation::launch(void* workspace, uint64_t size, atb::Context* context) {
+atb::Status PlannedOperation::launch(void* workspace, uint64_t size, const atb::Context* context) {
   if (!context) return fail(kNullArgument, "ATB " + name_ + ": executed without a context");
   if (!plan_) return fail(kInvalidArgument, "ATB " + name_ + ": executed without a set up that succeeded");
+  // All calls share one context: torch_npu sets its stream, and in a capture it executes later, in another thread.
+  if (context->GetExecuteStream() != stream_)
+    return fail(kInvalidArgument, "ATB " + name_ + ": another call changed the stream of the context between the set "
+                                  "up and the execution: on a device this operation would run on the wrong stream");
   Work work{"Atb" + name_, {}, [run = plan_->run] {
               c10::InferenceMode guard;
               run();
@@ -137,11 +145,11 @@ atb::Status PlannedOperation::launch(void* workspace, uint64_t size, atb::Contex
                                 " bytes, and these lengths need " + std::to_string(plan_->workspace);
     work.run = [problem] { throw std::runtime_error(problem); };
     const atb::Status status = fail(kInvalidArgument, problem);
-    submit(context->GetExecuteStream(), std::move(work));
+    submit(stream_, std::move(work));
     return status;
   }
   if (plan_->workspace) work.extents.push_back({workspace, plan_->workspace});
-  return submit(context->GetExecuteStream(), std::move(work));
+  return submit(stream_, std::move(work));
 }
 
 }  // namespace npusim

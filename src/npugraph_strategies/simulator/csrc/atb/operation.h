@@ -70,13 +70,14 @@ class PlannedOperation final : public atb::Operation {
   atb::Status Execute(const atb::VariantPack& pack, uint8_t* workspace, uint64_t size, atb::Context* context) override;
 
   // Setup and Execute of the C interface, whose calls have arguments of their own instead of a pack.
-  atb::Status prepare(const std::function<Plan()>& make, uint64_t& workspace);
-  atb::Status launch(void* workspace, uint64_t size, atb::Context* context);
+  atb::Status prepare(const std::function<Plan()>& make, uint64_t& workspace, const atb::Context* context);
+  atb::Status launch(void* workspace, uint64_t size, const atb::Context* context);
 
  private:
   const std::string name_;
   const Planner planner_;
   std::optional<Plan> plan_;
+  aclrtStream stream_ = nullptr;       // that the plan was made for
   uint32_t inputs_ = 0, outputs_ = 0;  // of the last call
 };
 
