@@ -8,9 +8,10 @@ import attrs
 import torch
 
 from npugraph_strategies.runtimes import Choices, NpuRuntime, SimulatedDevice, SimulatedRuntime
+from npugraph_strategies.runtimes._simulated import StreamEvent
 
 if TYPE_CHECKING:
-    from npugraph_strategies.runtimes import GraphRuntime
+    from npugraph_strategies.runtimes import GraphRuntime, RuntimeStream
 
 __all__ = ["Bench", "NpuBench", "SimulatedBench"]
 
@@ -31,6 +32,10 @@ class Bench(Protocol):
 
     def tensor(self, data: Any, **options: Any) -> torch.Tensor:
         """Make a tensor on the device."""
+        ...
+
+    def join(self, runtime: GraphRuntime, before: RuntimeStream, after: RuntimeStream) -> None:
+        """Let what comes later on one stream wait for what came before on another, by an ordinary event."""
         ...
 
 
@@ -55,6 +60,11 @@ class SimulatedBench(_Benches):
         device = SimulatedDevice(seed=seed, lazy=lazy, choices=Choices(**choices))
         return [SimulatedRuntime(device) for _ in range(count)]
 
+    def join(self, runtime, before, after):
+        event = StreamEvent(runtime.simulated_device)
+        event.record(before)
+        event.wait(after)
+
 
 @attrs.frozen
 class NpuBench(_Benches):
@@ -65,3 +75,9 @@ class NpuBench(_Benches):
     def runtimes(self, count, **schedule):
         del schedule
         return [NpuRuntime(self.device) for _ in range(count)]
+
+    def join(self, runtime, before, after):
+        with runtime.device():
+            event = torch.npu.Event()
+            event.record(before)
+            event.wait(after)

@@ -19,6 +19,13 @@ __all__ = ["classify"]
 
 _EXHAUSTED: Final = frozenset({207005, 207007, 207008})
 _HANG: Final = 507046
+# What torch_npu refuses by itself, before it asks the driver, as the code that the driver has for it.
+_REFUSED_BEFORE: Final = (
+    ("without a preceding successful capture", 107017),
+    ("already owns a captured graph", 107027),
+    ("must be captured on a non-default stream", 107031),
+    ("must end on the same stream it began on", 107036),
+)
 # Wording of the driver for "no more streams"; it may come with no code at all.
 _NO_MORE_STREAMS: Final = re.compile(r"alloc sq cq fail", re.IGNORECASE)
 _SAID: Final = re.compile(r"error ?code(?:\s+is)?\s*[:=]?\s*(\d{6})(?!\d)", re.IGNORECASE)
@@ -44,9 +51,15 @@ def classify(error: BaseException, *, doing: str = "a device call") -> DeviceErr
     text = str(error)
     found = _SAID.search(text) or _BARE.search(text)
     out_of_streams = _NO_MORE_STREAMS.search(text) is not None
-    if found is None and not out_of_streams:
+    refused = next((code for words, code in _REFUSED_BEFORE if words in text), None)
+    if found is not None:
+        code = int(found[1])
+    elif out_of_streams:
+        code = 207005
+    elif refused is not None:
+        code = refused
+    else:
         return None
-    code = 207005 if found is None else int(found[1])
     known = CODES.get(code)
     problem = text if known is None else f"{known.cause} ({known.name}); {known.remedy}. The device said: {text}"
     if out_of_streams or code in _EXHAUSTED:

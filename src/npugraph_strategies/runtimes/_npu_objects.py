@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 import attrs
 
 from npugraph_strategies.errors import RuntimeUnavailable
+from npugraph_strategies.runtimes._codes import device_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -94,6 +95,8 @@ class NpuGraph:
 
     def _begin(self, pool: Any, mode: str) -> None:
         npu, features = self.device.npu, self.features
+        if npu.is_current_stream_capturing():  # the preparations would break that capture
+            raise device_error(107027, "beginning a capture")
         npu.synchronize()
         if features.collects_garbage():
             gc.collect()
@@ -107,9 +110,14 @@ class NpuGraph:
 
     def capture_end(self) -> None:
         """End the capture on the same stream; raises `DeviceError`, for example if the capture was invalidated."""
-        self.device.call("graph.capture_end", self.label, self.native.capture_end)
+        self.device.call("graph.capture_end", self.label, self._end)
         self._captured = True
         self._segments = None  # the pool may have grown since it was looked at
+
+    def _end(self) -> None:
+        if not self.device.npu.is_current_stream_capturing():  # torch_npu closes its books before the driver says so
+            raise device_error(107029, "ending a capture")
+        self.native.capture_end()
 
     def replay(self) -> None:
         """Launch the graph on the current stream."""
@@ -138,7 +146,7 @@ class NpuGraph:
         return pool is not None and self._pool_of(address) == pool
 
     def _own_pool(self) -> Any:
-        """Return the pool's token; while the capture goes on, when torch_npu does not tell, by what is allocated now."""
+        """Return the pool's token; while the capture goes on, when torch_npu does not tell it, by a probe."""
         npu = self.device.npu
         if self._captured or not npu.is_current_stream_capturing():
             return tuple(self.native.pool())

@@ -345,6 +345,25 @@ def test_a_capture_prepares_as_torch_npu_does(world, runtime):
     ]
 
 
+def test_a_second_capture_is_refused_before_it_breaks_the_first(world, runtime):
+    """On a capturing stream nothing is prepared, since that would synchronise; the answer is the driver's."""
+    runtime.new_graph().capture_begin()
+    before = len(world.said)
+    with pytest.raises(DeviceError) as caught:
+        runtime.new_graph().capture_begin()
+    assert caught.value.code == 107027
+    assert [call[0] for call in world.calls()[before:]] == ["NPUGraph"]
+
+
+def test_an_end_without_a_capture_does_not_reach_torch_npu(world, runtime):
+    """torch_npu would count its captures wrong; the answer is the driver's."""
+    graph = runtime.new_graph()
+    with pytest.raises(DeviceError) as caught:
+        graph.capture_end()
+    assert caught.value.code == 107029
+    assert ("NPUGraph.capture_end",) not in world.calls()
+
+
 def test_pool_and_mode_are_handed_on(world, runtime):
     """The capture begins in the given pool and mode."""
     runtime.new_graph().capture_begin(pool=(0, 3), capture_error_mode="relaxed")
@@ -541,6 +560,20 @@ def test_what_is_not_a_device_code_is_not_classified(error):
     assert classify(error) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Called NPUGraph::replay without a preceding successful capture.", 107017),
+        ("This NPUGraph instance already owns a captured graph.", 107027),
+        ("NPU graphs must be captured on a non-default stream.", 107031),
+        ("Capture must end on the same stream it began on.", 107036),
+    ],
+)
+def test_what_torch_npu_refuses_by_itself_has_the_drivers_code(text, code):
+    """Whether torch_npu or the driver refuses, the error is the same."""
+    assert classify(RuntimeError(text)).code == code
+
+
 def test_a_timeout_is_a_hang():
     """507046 says that a stream did not finish."""
     assert isinstance(classify(RuntimeError("error code is 507046")), DeviceHang)
@@ -601,6 +634,7 @@ def test_one_snapshot_is_taken_for_a_captured_graph(world, runtime):
     """After the capture has ended the allocator is asked once, whatever it knows."""
     world.segments = [segment(0x1000, 0x1000, (0, 7)), segment(0x5000, 0x1000, (0, 0))]
     graph = runtime.new_graph()
+    graph.capture_begin()
     graph.capture_end()
     for address in (0x1000, 0x5000, 0x9000, 0x9000):
         runtime.in_pool(graph, FakeTensor(address=address))
@@ -625,6 +659,7 @@ def test_what_is_allocated_during_the_capture_is_found(world, runtime):
 def test_the_end_of_the_capture_makes_earlier_answers_void(world, runtime):
     """What was seen during the capture is looked at afresh after it."""
     graph = runtime.new_graph()
+    graph.capture_begin()
     runtime.in_pool(graph, FakeTensor(address=0x1000))
     world.segments = [segment(0x1000, 0x1000, (0, 7))]
     graph.capture_end()
