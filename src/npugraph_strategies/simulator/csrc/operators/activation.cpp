@@ -65,6 +65,7 @@ ACLNN(InplaceCelu, (Tensor self, Scalar alpha)) { at::celu_(self, alpha); }
 
 ACLNN(Hardswish, (Tensor self, Tensor out)) { put(out, at::hardswish(self)); }
 ACLNN(InplaceHardswish, (Tensor self)) { at::hardswish_(self); }
+ACLNN(HardswishBackward, (Tensor grad, Tensor self, Tensor out)) { put(out, at::hardswish_backward(grad, self)); }
 ACLNN(HardswishBackwardV2, (Tensor grad, Tensor self, Tensor out)) { put(out, at::hardswish_backward(grad, self)); }
 ACLNN(Hardsigmoid, (Tensor self, Tensor out)) { put(out, at::hardsigmoid(self)); }
 ACLNN(InplaceHardsigmoid, (Tensor self)) { at::hardsigmoid_(self); }
@@ -88,6 +89,7 @@ ACLNN(Softplus, (Tensor self, Scalar beta, Scalar threshold, Tensor out)) {
 ACLNN(SoftplusBackward, (Tensor grad, Tensor self, Scalar beta, Scalar threshold, Tensor out)) {
   put(out, at::softplus_backward(grad, self, beta, threshold));
 }
+ACLNN(LogSigmoid, (Tensor self, Tensor out)) { put(out, at::log_sigmoid(self)); }
 ACLNN(LogSigmoidForward, (Tensor self, Tensor out, Tensor)) { put(out, at::log_sigmoid(self)); }
 ACLNN(LogSigmoidBackward, (Tensor grad, Tensor self, Tensor, Tensor out)) { put(out, grad * at::sigmoid(-self)); }
 

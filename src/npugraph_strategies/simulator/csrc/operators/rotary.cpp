@@ -22,6 +22,9 @@ Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin, int64_t mod
 
 }  // namespace
 
+ACLNN(RotaryPositionEmbedding, (Tensor x, Tensor cos, Tensor sin, int64_t mode, Tensor out)) {
+  put(out, rotary(x, cos, sin, mode));
+}
 ACLNN(RotaryPositionEmbeddingV2, (Tensor x, Tensor cos, Tensor sin, int64_t mode, OptTensor, Tensor out)) {
   put(out, rotary(x, cos, sin, mode));
 }

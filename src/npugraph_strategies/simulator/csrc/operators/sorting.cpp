@@ -55,10 +55,10 @@ ACLNN(UniqueDim, (Tensor self, bool sorted, bool return_inverse, int64_t dim, Dy
 }
 
 ACLNN(SearchSorted, (Tensor sequence, Tensor self, bool int32, bool right, OptTensor sorter, Tensor out)) {
-  put(out, at::searchsorted(sequence, self, int32, right, std::nullopt, sorter));
+  put(out, at::searchsorted(sequence.contiguous(), self.contiguous(), int32, right, std::nullopt, sorter));
 }
 ACLNN(SearchSorteds, (Tensor sequence, Scalar self, bool int32, bool right, OptTensor sorter, Tensor out)) {
-  put(out, at::searchsorted(sequence, self, int32, right, std::nullopt, sorter).reshape(out.sizes()));
+  put(out, at::searchsorted(sequence.contiguous(), self, int32, right, std::nullopt, sorter).reshape(out.sizes()));
 }
 ACLNN(Bincount, (Tensor self, OptTensor weights, int64_t minlength, Tensor out)) {
   put(out, at::bincount(self, weights, minlength));
