@@ -9,6 +9,8 @@ import importlib
 import threading
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
+import torch
+
 from npugraph_strategies.errors import AttachRefused, BadArguments, ResourceExhausted, RuntimeUnavailable
 from npugraph_strategies.runtimes._npu_device import NpuDevice, OnDevice, OnStream, capture_lock_of
 from npugraph_strategies.runtimes._npu_module import Features
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    import torch
     from torch import Tensor
 
     from npugraph_strategies.runtimes._base import RuntimeGraph, RuntimeLock, RuntimeStream
@@ -259,6 +260,13 @@ class NpuRuntime:
         """
         if not self.is_device_tensor(tensor):
             raise BadArguments("weak_view", f"the tensor lies on {tensor.device}, expected {self.name}")
+        view = self._memory_of(tensor)
+        # Bits of the tensor, not of its memory; torch_npu drops them.
+        view = view.conj() if tensor.is_conj() else view
+        return torch._neg_view(view) if tensor.is_neg() else view  # noqa: SLF001 - nothing else sets it
+
+    def _memory_of(self, tensor: Tensor) -> Tensor:
+        """Return an unowned tensor over the same memory in the same geometry."""
         weak = self._device.binding._weak_ref_tensor  # noqa: SLF001 - torch_npu has no public name for it
         view = weak(tensor)
         if (

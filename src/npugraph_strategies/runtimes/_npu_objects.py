@@ -161,6 +161,7 @@ class NpuGraph:
         if found is None and not (self._captured and self._segments is not None):
             # All pools are asked for: the argument that names one is newer than the key that is read.
             snapshot = self.device.call("memory_snapshot", self.label, self.device.npu.memory_snapshot)
-            self._segments = Segments.of(snapshot)
+            # Of this device only: two devices may use the same addresses.
+            self._segments = Segments.of(s for s in snapshot if s["device"] == self.device.index)
             found = self._segments.pool_of(address)
         return found

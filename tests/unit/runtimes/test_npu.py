@@ -71,6 +71,12 @@ class FakeTensor:
     def element_size(self):
         return 2
 
+    def is_conj(self):
+        return False
+
+    def is_neg(self):
+        return False
+
     def data_ptr(self):
         return self.address + 2 * self.offset
 
@@ -616,8 +622,8 @@ def test_a_weak_view_has_the_geometry_of_the_original(runtime, forgetful):
     assert not view.owned
 
 
-def segment(address, size, pool):
-    return {"address": address, "total_size": size, "segment_pool_id": pool}
+def segment(address, size, pool, device=1):
+    return {"device": device, "address": address, "total_size": size, "segment_pool_id": pool}
 
 
 @pytest.mark.parametrize(
@@ -628,6 +634,12 @@ def test_an_address_is_looked_up_in_the_graphs_segments(world, runtime, address,
     """Only the ranges of the graph's own pool count, their ends excluded."""
     world.segments = [segment(0x5000, 0x100, (0, 7)), segment(0x8000, 0x100, (0, 0)), segment(0x1000, 0x1000, (0, 7))]
     assert runtime.in_pool(runtime.new_graph(), FakeTensor(address=address)) is expected
+
+
+def test_another_devices_addresses_are_its_own(world, runtime):
+    """Two devices may use the same addresses; a graph lies on one."""
+    world.segments = [segment(0x1000, 0x1000, (0, 7), device=0), segment(0x1000, 0x1000, (0, 0))]
+    assert not runtime.in_pool(runtime.new_graph(), FakeTensor(address=0x1000))
 
 
 def test_one_snapshot_is_taken_for_a_captured_graph(world, runtime):
