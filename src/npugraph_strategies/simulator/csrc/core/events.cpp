@@ -267,7 +267,7 @@ NPUSIM_EXPORT aclError aclrtValueWait(void* address, uint64_t value, uint32_t fl
   task->ready = [=](const Run*) { return gone() || holds(load(address), value, flag); };
   task->awaits = [=] {
     return named(address) + " to be " + kComparison[flag] + " " + std::to_string(value) +
-           (gone() ? "" : " (it is " + std::to_string(load(address)) + ")");
+           (gone() || scheduler().executing() ? "" : " (it is " + std::to_string(load(address)) + ")");
   };
   return put(lock, *stream, std::move(task));
 }

@@ -43,6 +43,7 @@ class Scheduler {
   void reseed(std::optional<uint64_t> seed);
   std::string stalled() const;   // every blocked stream: what it waits for, since when, for which graph and task
   uint64_t steps() const { return steps_done_; }
+  bool executing() const { return executing_; }  // then device memory must not be looked at
   void poke() { last_change_ = Clock::now(); changed_.notify_all(); }
 
  private:
