@@ -1,4 +1,4 @@
-// The C++ interface of ATB as far as torch_npu 2.13 uses it: layouts of what crosses it, and the order of virtual calls.
+// The C++ interface of ATB as far as torch_npu 2.13 uses it: layouts of what crosses, and the order of virtual calls.
 //
 // Declared from observation: which symbols the wheel's library asks for, where it writes what, and which slot of a
 // table it calls. No vendor header was used. What is never read or called is left out. Operands (operation.h) are

@@ -1,6 +1,7 @@
 #include "attention.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 
@@ -86,6 +87,25 @@ Attended attend(const Tensor& query, const Tensor& key, const Tensor& value, dou
   const Tensor out = at::matmul(weights.reshape({batch, kv_heads, group * rows, columns}), present)
                          .reshape({batch, heads, rows, value.size(3)});
   return {pack(out, queries), pack(lse.masked_fill(empty, kInfinity), queries)};
+}
+
+void check_heads(int64_t heads, int64_t kv_heads, double scale) {
+  constexpr int64_t kMostHeads = 4096;
+  const bool sane = kv_heads > 0 && kv_heads <= heads && heads <= kMostHeads && heads % kv_heads == 0;
+  TORCH_CHECK_VALUE(sane && std::isfinite(scale),
+                    "key heads must divide the heads, and the scale must be finite; given ", heads, " heads, ",
+                    kv_heads, " key heads, scale ", scale);
+}
+
+void check_lengths(const Ints& lengths, const Ints& queries, int64_t capacity, int64_t tokens) {
+  TORCH_CHECK_VALUE(queries.size() == lengths.size(), "there must be one query length for each of ", lengths.size(),
+                    " sequences; given ", queries.size());
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    TORCH_CHECK_VALUE(lengths[i] >= 0 && lengths[i] <= capacity, "context lengths must lie in 0 to ", capacity,
+                      ", which is what the block table holds; given ", lengths[i]);
+    TORCH_CHECK_VALUE(queries[i] >= 0, "query lengths must not be negative; given ", queries[i]);
+  }
+  TORCH_CHECK_VALUE(total(queries) == tokens, "the query has ", tokens, " tokens, the lengths say ", total(queries));
 }
 
 void check_table(const Tensor& table, const Ints& lengths, const Tensor& cache) {

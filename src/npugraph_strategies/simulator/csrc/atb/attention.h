@@ -47,6 +47,13 @@ void check_table(const Tensor& table, const Ints& lengths, const Tensor& cache);
 // The cached rows of each sequence, [B, K, L, D]; `cache` is [blocks, rows of a block, K, D].
 Tensor gather_blocks(const Tensor& cache, const Tensor& table, const Ints& lengths);
 
+// Refuse numbers of heads and a scale that make no sense.
+void check_heads(int64_t heads, int64_t kv_heads, double scale);
+
+// Refuse lengths unless each sequence has a number of cached tokens up to `capacity`, and one of queries, which add up
+// to `tokens`.
+void check_lengths(const Ints& lengths, const Ints& queries, int64_t capacity, int64_t tokens);
+
 // The workspace for these very lengths, in bytes. As on a device it is not monotone in them: a last block that is
 // partly filled costs more than a full one. The formula is the simulator's own, the one of the reference kernels.
 uint64_t attention_workspace(const Ints& lengths, int64_t block_rows, int64_t heads, int64_t dim);

@@ -2,7 +2,6 @@
 //
 // A key is the latent row `ctKV` next to the rotary row `kRope`, and the value is the latent row itself.
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "attention.h"
@@ -17,7 +16,6 @@ using Kind = AttentionMask::Kind;
 constexpr int32_t kMaskUndefined = 0, kMaskSpec = 1, kMaskFree = 2;
 constexpr int32_t kCalcUndefined = 0, kCalcRing = 2;
 constexpr int32_t kCacheKropeCtkv = 1;
-constexpr int64_t kMostHeads = 4096;
 
 struct Settings {
   int64_t heads;
@@ -35,10 +33,7 @@ struct Arguments {
 };
 
 void require_covered(const Settings& given) {
-  const bool sane = given.heads > 0 && given.heads <= kMostHeads && given.kv_heads > 0 &&
-                    given.heads % given.kv_heads == 0 && std::isfinite(given.scale);
-  NPUSIM_REQUIRE(sane, "kvHeadNum must divide headNum; given ", given.kv_heads, " and ", given.heads, ", scale ",
-                 given.scale);
+  check_heads(given.heads, given.kv_heads, given.scale);
   NPUSIM_REQUIRE(given.mask_type >= kMaskUndefined && given.mask_type <= kMaskFree, "maskType ", given.mask_type,
                  " is not simulated");
   NPUSIM_REQUIRE(given.calc_type >= kCalcUndefined && given.calc_type <= kCalcRing, "calcType ", given.calc_type,
@@ -72,20 +67,11 @@ void check(const Arguments& given) {
   expect("kRope", given.ropes, {blocks, rows, kv_heads, rope}, type);
   expect("attenOut", given.out, {tokens, heads, latent}, type);
   if (given.lse) expect("lse", *given.lse, {tokens, heads, 1}, given.lse->type);
-  const int64_t batch = given.table.sizes[0], capacity = given.table.sizes[1] * rows;
+  const int64_t batch = given.table.sizes[0];
   expect("blockTables", given.table, {batch, given.table.sizes[1]}, ACL_INT32);
   NPUSIM_REQUIRE(static_cast<int64_t>(given.lengths.size()) == batch, "contextLens must have ", batch,
                  " values, one for each row of blockTables; given ", given.lengths.size());
-  NPUSIM_REQUIRE(static_cast<int64_t>(given.queries.size()) == batch, "qSeqLen must have ", batch, " values; given ",
-                 given.queries.size());
-  int64_t said = 0;
-  for (size_t i = 0; i < given.lengths.size(); ++i) {
-    NPUSIM_REQUIRE(given.lengths[i] >= 0 && given.lengths[i] <= capacity, "contextLens must lie in 0 to ", capacity,
-                   "; given ", given.lengths[i]);
-    NPUSIM_REQUIRE(given.queries[i] >= 0, "qSeqLen must not be negative; given ", given.queries[i]);
-    said += given.queries[i];
-  }
-  NPUSIM_REQUIRE(said == tokens, "qSeqLen must add up to the ", tokens, " tokens; given ", said);
+  check_lengths(given.lengths, given.queries, given.table.sizes[1] * rows, tokens);
 }
 
 void compute(const Arguments& given) {

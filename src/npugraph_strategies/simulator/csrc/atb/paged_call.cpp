@@ -18,7 +18,7 @@ const aclTensor& only_output(const Call& call) {
 
 void PagedCall::check() const {
   const auto batch = static_cast<int64_t>(lengths.size());
-  NPUSIM_REQUIRE(heads % kv_heads == 0, kv_heads, " key heads must divide ", heads, " heads");
+  check_heads(heads, kv_heads, scale);
   NPUSIM_REQUIRE(query.sizes.size() == 3 && keys.sizes.size() == 4 && table.sizes.size() == 2,
                  "query, caches and table have 3, 4 and 2 dimensions; given ", query.sizes.size(), ", ",
                  keys.sizes.size(), ", ", table.sizes.size());
@@ -35,16 +35,8 @@ void PagedCall::check() const {
                  keys.sizes[3]);
   NPUSIM_REQUIRE(table.type == ACL_INT32 && table.sizes[0] >= batch, "the block table must be int32 with ", batch,
                  " rows; given ", scalar_type(table.type), " and ", table.sizes[0]);
-  NPUSIM_REQUIRE(queries.size() == lengths.size(), "there must be ", batch, " query lengths; given ", queries.size());
-  const int64_t capacity = table.sizes[1] * keys.sizes[1];
-  int64_t tokens = 0;
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    NPUSIM_REQUIRE(lengths[i] >= 0 && lengths[i] <= capacity, "context lengths must lie in 0 to ", capacity,
-                   ", which is what the block table holds; given ", lengths[i]);
-    NPUSIM_REQUIRE(queries[i] >= 0, "query lengths must not be negative; given ", queries[i]);
-    tokens += queries[i];
-  }
-  NPUSIM_REQUIRE(tokens == query.sizes[0], "the query has ", query.sizes[0], " tokens, the lengths say ", tokens);
+  const int64_t tokens = query.sizes[0];
+  check_lengths(lengths, queries, table.sizes[1] * keys.sizes[1], tokens);
   const Ints expected{tokens, heads, values ? values->sizes[3] : value_size};
   NPUSIM_REQUIRE(out.sizes == expected && out.type == query.type, "the output must be ", at::IntArrayRef(expected),
                  " of the query's type; given ", at::IntArrayRef(out.sizes));

@@ -1,6 +1,4 @@
 // Attention of whole prompts: over packed keys and values, or over a paged cache that holds a prefix too.
-#include <cmath>
-
 #include "paged_call.h"
 
 namespace npusim {
@@ -11,14 +9,9 @@ using Kind = AttentionMask::Kind;
 
 constexpr int32_t kMaskUndefined = 0, kMaskNorm = 1, kMaskNormCompress = 3;
 constexpr int32_t kCalcPackedEncoder = 3, kCalcPrefixEncoder = 4;
-constexpr int32_t kMostHeads = 4096;
 constexpr int64_t kWorkspaceRows = 128;
 
 void require_covered(const Param& param) {
-  const bool sane = param.headNum > 0 && param.headNum <= kMostHeads && param.kvHeadNum >= 0 &&
-                    param.kvHeadNum <= param.headNum && std::isfinite(param.qkScale);
-  NPUSIM_REQUIRE(sane, "parameters make no sense (", param.headNum, " heads, ", param.kvHeadNum, " key heads, scale ",
-                 param.qkScale, ")");
   const bool plain = param.quantType == 0 && param.qScale == 1 && !param.batchRunStatusEnable &&
                      param.clampType == 0 && param.kvcacheCfg == 0 && param.scaleType == 0 && param.inputLayout == 0;
   NPUSIM_REQUIRE(plain, "quantisation, clamping, run status, scale types and BNSD are not simulated");
@@ -42,7 +35,7 @@ struct PackedCall {
   Kind mask_kind;
 
   void check() const {
-    NPUSIM_REQUIRE(heads % kv_heads == 0, kv_heads, " key heads must divide ", heads, " heads");
+    check_heads(heads, kv_heads, scale);
     int64_t tokens = 0;
     for (int64_t length : lengths) {
       NPUSIM_REQUIRE(length >= 0, "seqLen must not be negative; given ", length);
