@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from simulator.driver import fresh
+from simulator.driver import fresh, refused
 
 SEEDS = st.integers(0, 10_000)
 STREAMS, EVENTS = 3, 3
@@ -108,6 +109,45 @@ def test_every_schedule_is_legal(seed, program, captured):
     """With any seed or none, launched or replayed, kernels run in an order that streams and events allow."""
     driver = fresh()
     assert_legal(program, run(driver, program, seed, captured=captured))
+    driver.release()
+
+
+def completed(program):
+    """Return the steps that are ever done: a wait is for the last record before it, or else for the first after it."""
+    done = set()
+    while True:
+        ready = {n for n in range(len(program)) if n not in done and needed(program, n) <= done}
+        if not ready:
+            return done
+        done |= ready
+
+
+def needed(program, number):
+    kind, stream, event = program[number]
+    records = [n for n, step in enumerate(program) if step[0] == RECORD and step[2] == event]
+    earlier, later = [n for n in records if n < number], [n for n in records if n > number]
+    on_stream = {n for n in range(number) if program[n][1] == stream}
+    return on_stream | ({*earlier[-1:]} or {*later[:1]} or {number} if kind == WAIT else set())
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.one_of(st.none(), SEEDS), PROGRAMS)
+@example(1, [(WAIT, 0, 0), (RECORD, 0, 1), (WAIT, 1, 1), (RECORD, 1, 0)])
+def test_a_program_hangs_exactly_where_it_has_to(seed, program):
+    """What can be done is done, whatever hangs beside it; the host is told if and only if something does."""
+    driver = fresh()
+    driver.control.stall_seconds(0.002)
+    driver.control.seed(seed)
+    streams, events = [driver.stream() for _ in range(STREAMS)], [driver.event() for _ in range(EVENTS)]
+    x, possible = driver.number(), completed(program)
+    for kind, stream, event in program:
+        if kind == ADD:
+            driver.add(x, 1, streams[stream])
+        else:
+            {RECORD: driver.record, WAIT: driver.wait}[kind](events[event], streams[stream])
+    with contextlib.nullcontext() if len(possible) == len(program) else refused(507046):
+        driver.synchronize_device()
+    assert driver.read(x) == sum(program[number][0] == ADD for number in possible)
     driver.release()
 
 

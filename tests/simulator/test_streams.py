@@ -7,7 +7,7 @@ import math
 import struct
 import threading
 
-from simulator.driver import ON_DEVICE, TO_DEVICE, TO_HOST, elsewhere, refused
+from simulator.driver import HOST_FUNCTION, ON_DEVICE, TO_DEVICE, TO_HOST, elsewhere, refused
 
 
 def test_a_stream_runs_in_order(driver):
@@ -144,6 +144,28 @@ def test_a_host_function_that_waits_for_its_own_stream(driver):
     driver.host_function(wait, stream)
     driver.synchronize(stream)
     assert codes == [507046]
+
+
+def test_callbacks_run_on_the_thread_that_subscribed(driver):
+    """They wait until it asks for them, and hold up what is after them; a stall is told meanwhile."""
+    stream, x, seen = driver.stream(), driver.number(), []
+    function = HOST_FUNCTION(lambda _: seen.append((driver.read(x), threading.get_ident())))
+    driver.call("aclrtSubscribeReport", ctypes.c_uint64(threading.get_ident()), ctypes.c_void_p(stream))
+    driver.call("aclrtLaunchCallback", function, None, 0, ctypes.c_void_p(stream))
+    driver.add(x, 1, stream)
+    with refused(507046, "host function callback"):
+        driver.synchronize(stream)
+    driver.call("aclrtProcessReport", 1000)
+    driver.synchronize(stream)
+    assert seen == [(0, threading.get_ident())]
+    assert driver.read(x) == 1
+
+
+def test_a_callback_of_nobody(driver):
+    """Without a subscription it is refused: 107000."""
+    function = HOST_FUNCTION(lambda _: None)
+    with refused(107000, "no thread subscribed"):
+        driver.call("aclrtLaunchCallback", function, None, 0, None)
 
 
 def test_a_timeout(driver):

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from npugraph_strategies.errors import InvalidSetting
+from npugraph_strategies.simulator import _build, build
 from simulator.driver import library
 
 
@@ -164,12 +165,35 @@ def test_what_control_refuses(driver):
             call()
 
 
+@pytest.mark.usefixtures("driver")
+def test_control_finds_the_driver_of_its_process():
+    """Wherever that was loaded from; without one the error says so."""
+    program = "from npugraph_strategies.simulator import Control; print(Control.current().count('graphs'))"
+    assert process(program) == "0\n"
+    done = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-c", program], env=environment(), capture_output=True, text=True, check=False
+    )
+    assert "this process does not run on it" in done.stderr
+
+
+def test_the_driver_is_built_without_torch(driver, monkeypatch):
+    """Its build does not look for torch."""
+    monkeypatch.setattr(_build, "torch_directory", lambda: pytest.fail("the driver needs no torch"))
+    assert str(build(core_only=True) / "libascendcl.so") == driver.library._name
+
+
+def environment(**changes):
+    """Return the environment without the simulator, if this process runs on it, and with some changes."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("NPUGRAPH_SIM_")}
+    return {**kept, "LD_LIBRARY_PATH": "", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0", **changes}
+
+
 def process(program, **environ):
     """Run a program in a process that has loaded the driver as `driver`; return what it wrote."""
     code = f"import ctypes, os, sys, threading\ndriver = ctypes.CDLL({library()._name!r})\n{textwrap.dedent(program)}"
     done = subprocess.run(  # noqa: S603 - our own code
         [sys.executable, "-c", code],
-        env={**os.environ, **environ},
+        env=environment(**environ),
         capture_output=True,
         text=True,
         timeout=20,

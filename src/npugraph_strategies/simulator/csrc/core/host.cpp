@@ -65,6 +65,7 @@ NPUSIM_EXPORT aclError aclrtLaunchCallback(void (*function)(void*), void* argume
   if (!stream->subscriber) return fail(kParamInvalid, "a callback on a stream that no thread subscribed to");
   TaskPtr task = make_task(Kind::kHostCall, "callback");
   task->run = [&all = reports_of_streams(), thread = *stream->subscriber, function, argument] {
+    scheduler().leave_to_host(+1);
     std::unique_lock<std::mutex> guard(all.mutex);
     Callback callback{function, argument};
     all.pending[thread].push_back(&callback);
@@ -87,6 +88,7 @@ NPUSIM_EXPORT aclError aclrtProcessReport(int32_t timeout_ms) {
   Callback* callback = pending.front();
   pending.pop_front();
   guard.unlock();
+  scheduler().leave_to_host(-1);
   callback->function(callback->argument);
   guard.lock();
   callback->done = true;

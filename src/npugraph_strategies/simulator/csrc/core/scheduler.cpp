@@ -89,9 +89,16 @@ void Scheduler::start() {
 void Scheduler::rest() {
   Lock lock(mutex);
   exiting_ = true;
+  changed_.notify_all();
   changed_.wait(lock, [this] { return !executing_; });
   const std::string& path = config().trace;
   if (!path.empty() && !trace().write(path)) tell("the trace could not be written to " + path);
+}
+
+void Scheduler::leave_to_host(int change) {
+  const Lock lock(mutex);
+  left_to_host_ += change;
+  poke();
 }
 
 void Scheduler::reseed(std::optional<uint64_t> seed) {
@@ -117,17 +124,17 @@ void Scheduler::enqueue(Lock& lock, Stream& stream, TaskPtr task) {
 }
 
 void Scheduler::step(Lock& lock, int least) {
-  if (!config().seed || !started_) return;
+  if (!config().seed || !started_ || exiting_) return;
   // A task may be a host function that needs what this thread holds (the interpreter's lock): steps are waited for,
   // functions on the host are not.
   steps_granted_ += least + static_cast<int>(random_() % (most_steps_ + 1));
   changed_.notify_all();
-  changed_.wait(lock, [this] { return !executing_ && (steps_granted_ == 0 || candidates().empty()); });
+  changed_.wait(lock, [this] { return exiting_ || (!executing_ && (steps_granted_ == 0 || candidates().empty())); });
   steps_granted_ = 0;
 }
 
 bool Scheduler::may_move() const {
-  if (steps_granted_ > 0 || !(config().seed || exiting_)) return true;
+  if (!exiting_ && (steps_granted_ > 0 || !config().seed)) return true;
   return std::any_of(waiting_.begin(), waiting_.end(), [](const auto* satisfied) { return !(*satisfied)(); });
 }
 
@@ -317,14 +324,14 @@ Code Scheduler::wait(Lock& lock, const std::string& doing, const std::function<b
   const Clock::time_point begun = Clock::now();
   const auto stall = std::max<Clock::duration>(std::chrono::duration_cast<Clock::duration>(Seconds(config().stall_seconds)), 1ms);
   // A function of the host that waits for the device is itself what the device waits for.
-  const int own_calls = on_host_thread ? 1 : 0;
+  const int own_call = on_host_thread ? 1 : 0;
   const auto place = waiting_.insert(waiting_.end(), &satisfied);
   last_change_ = begun;
   changed_.notify_all();
   Code result = kSuccess;
   while (!satisfied()) {
     const Clock::time_point now = Clock::now();
-    const bool calls = host_calls_running_ > own_calls || (host_calls_running_ == 0 && !host_calls_.empty());
+    const bool calls = host_calls_running_ > own_call + left_to_host_ || (host_calls_running_ == 0 && !host_calls_.empty());
     const bool still = !executing_ && !calls && candidates().empty();
     Clock::time_point until = last_change_ + stall;
     if (still && now >= until) {

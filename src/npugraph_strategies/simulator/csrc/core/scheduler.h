@@ -44,6 +44,8 @@ class Scheduler {
   std::string stalled() const;   // every blocked stream: what it waits for, since when, for which graph and task
   uint64_t steps() const { return steps_done_; }
   bool executing() const { return executing_; }  // then device memory must not be looked at
+  // A function of the host is left to one of the caller's threads (+1), which has taken it (-1).
+  void leave_to_host(int change);
   void poke() { last_change_ = Clock::now(); changed_.notify_all(); }
 
  private:
@@ -80,6 +82,7 @@ class Scheduler {
   bool exiting_ = false;
   bool executing_ = false;
   int host_calls_running_ = 0;
+  int left_to_host_ = 0;
   int steps_granted_ = 0;
   uint64_t steps_done_ = 0;
   uint64_t tick_ = 0;
