@@ -305,7 +305,7 @@ def trainings(draw, layouts=("BNSD", "BSND", "BSH", "SBH", "TND"), *, biased=Tru
         options["atten_mask"] = mask
     elif mode:
         options["atten_mask"] = TRIANGLE
-    options |= {"pre_tockens": before, "next_tockens": after} if mode == 4 else {}
+    options |= {"before": before, "after": after} if mode == 4 else {}
     hidden = []
     for rows, columns in sizes:
         distance = torch.arange(columns) - torch.arange(rows)[:, None] - (columns - rows if mode > 2 else 0)
@@ -315,10 +315,12 @@ def trainings(draw, layouts=("BNSD", "BSND", "BSH", "SBH", "TND"), *, biased=Tru
     return Training(layout, sequences, options, hidden, 0.6, pse)
 
 
-def arguments(call):
-    """Return the options of a call on the device."""
-    options = {name: on_device(value) for name, value in call.options.items()} | {"scale": call.scale}
-    return options if call.pse is None else options | {"pse": call.pse.npu()}
+def arguments(op, call):
+    """Return the options of a call on the device, by the names of a version."""
+    second = op.endswith("v2")
+    names = {"before": "pre_tokens" if second else "pre_tockens", "after": "next_tokens" if second else "next_tockens"}
+    options = {names.get(name, name): on_device(value) for name, value in call.options.items()}
+    return options | {"scale": call.scale} | ({} if call.pse is None else {"pse": call.pse.npu()})
 
 
 def host_tensors(lengths):
@@ -326,14 +328,14 @@ def host_tensors(lengths):
     return {name: torch.tensor(values) for name, values in lengths.items()}
 
 
-VERSIONS = {"npu_fusion_attention": dict, "npu_fusion_attention_v3": host_tensors}
+VERSIONS = {"npu_fusion_attention": dict, "npu_fusion_attention_v2": dict, "npu_fusion_attention_v3": host_tensors}
 versions = pytest.mark.parametrize("op", list(VERSIONS))
 
 
 def forward(op, call, *operands, **more):
     """Call a version of flash attention on the device."""
     lengths = VERSIONS[op](call.lengths)
-    return getattr(torch.ops.npu, op)(*operands, call.heads, call.layout, **arguments(call), **lengths, **more)
+    return getattr(torch.ops.npu, op)(*operands, call.heads, call.layout, **arguments(op, call), **lengths, **more)
 
 
 @versions
@@ -396,6 +398,14 @@ def test_gradients_of_flash_attention_equal_autograd(op, call):
     for actual, right in zip(gradients, expected, strict=True):
         bound = 4 * ACCURACY[query.dtype] * max(1.0, right.abs().max().item())
         torch.testing.assert_close(actual.cpu().double(), right, rtol=bound, atol=bound)
+
+
+def test_a_bias_is_added_before_or_after_scaling():
+    """The second version adds it before; with `pse_type=0` after, which is the same for a bias twice as large."""
+    query, key, value, bias = (torch.randn(2, 3, 4, size).half().npu() for size in (8, 8, 8, 4))
+    operator = torch.ops.npu.npu_fusion_attention_v2
+    before = operator(query, key, value, 3, "BNSD", pse=bias, scale=0.5)[:3]
+    same(before, operator(query, key, value, 3, "BNSD", pse=bias / 2, scale=0.5, pse_type=0)[:3])
 
 
 @versions

@@ -166,8 +166,8 @@ Tensor fit(const char* name, const Tensor& tensor, int64_t batch, int64_t heads,
   if (tensor.dim() == 2) shaped = rows == 1 ? tensor.unsqueeze(1).unsqueeze(1) : tensor.unsqueeze(0).unsqueeze(0);
   if (tensor.dim() == 3) shaped = tensor.unsqueeze(1);
   const auto one_of = [&](int64_t axis, int64_t size) { return shaped.size(axis) == 1 || shaped.size(axis) == size; };
-  require(shaped.dim() == 4 && one_of(0, batch) && one_of(1, heads) && (shaped.size(2) == 1 || shaped.size(2) >= rows) &&
-              shaped.size(3) >= columns,
+  require(shaped.dim() == 4 && one_of(0, batch) && one_of(1, heads) &&
+              (shaped.size(2) == 1 || shaped.size(2) >= rows) && shaped.size(3) >= columns,
           name, " must fit ", Ints{batch, heads, rows, columns}, " (batch, heads, rows, columns); given ",
           tensor.sizes());
   return shaped.slice(2, 0, rows).slice(3, 0, columns);

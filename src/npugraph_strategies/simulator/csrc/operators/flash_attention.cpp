@@ -91,8 +91,8 @@ Flash::Flash(FlashCall call) : call_(std::move(call)), layout_(call_.layout) {
   if (layout_.packed()) {
     queries_ = cumulative_lengths(kQueryLengths, call_.query_lengths);
     keys_ = cumulative_lengths(kKvLengths, call_.kv_lengths);
-    require(queries_.size() == keys_.size(), kKvLengths, " must have ", queries_.size(), " values, one a sequence; given ",
-            keys_.size());
+    require(queries_.size() == keys_.size(), kKvLengths, " must have ", queries_.size(),
+            " values, one a sequence; given ", keys_.size());
     require(total(queries_) == query_.rows, kQueryLengths, " must end at T, the ", query_.rows,
             " tokens of the query; it ends at ", total(queries_));
     require(total(keys_) <= key_.rows, kKvLengths, " ends at ", total(keys_), ", the key has ", key_.rows, " tokens");
@@ -114,7 +114,8 @@ Flash::Flash(FlashCall call) : call_(std::move(call)), layout_(call_.layout) {
                                       : Ints{query_.batch, query_.heads, query_.rows, kCopies};
   for (const Tensor& one : {call_.softmax_max, call_.softmax_sum})
     require(one.sizes() == at::IntArrayRef(shape) && one.scalar_type() == at::kFloat,
-            "softmaxMax and softmaxSum must be float of shape ", shape, "; given ", one.scalar_type(), " ", one.sizes());
+            "softmaxMax and softmaxSum must be float of shape ", shape, "; given ", one.scalar_type(), " ",
+            one.sizes());
   Sizes attention = query_;
   attention.dim = value.dim;
   require(call_.attention.sizes() == at::IntArrayRef(layout_.shape(attention)), "attention must have shape ",
@@ -244,12 +245,12 @@ class FlashBackward : public Flash {
 #define FLASH_INPUTS Tensor softmaxMax, Tensor softmaxSum, OptTensor /*softmaxIn*/, Tensor attention
 #define FLASH_GRADIENTS Tensor dq, Tensor dk, Tensor dv, OptTensor dpse
 
-#define FLASH_REFUSALS \
+#define FLASH_REFUSALS                                                                          \
   npusim::attention::refuse(dropMask.has_value(), "dropout (dropMask)"), REFUSE(paddingMask), \
       npusim::attention::refuse(!prefix.empty(), "prefix")
-#define FLASH_NEW_REFUSALS                                   \
-  FLASH_REFUSALS, REFUSE(queryRope), REFUSE(keyRope), REFUSE(sink), \
-      npusim::attention::refuse(!qStartIdx.empty() || !kvStartIdx.empty(), "qStartIdx and kvStartIdx")
+#define FLASH_START_REFUSALS \
+  npusim::attention::refuse(!qStartIdx.empty() || !kvStartIdx.empty(), "qStartIdx and kvStartIdx")
+#define FLASH_EXTRA_REFUSALS REFUSE(queryRope), REFUSE(keyRope), REFUSE(sink)
 #define FLASH_CALL(QUERY_LENGTHS, KV_LENGTHS, PSE_TYPE, SOFTMAX_LAYOUT)                                               \
   FlashCall {                                                                                                         \
     query, key, value, realShift, attenMask, QUERY_LENGTHS, KV_LENGTHS, scaleValue, keepProb, preTokens, nextTokens,  \
@@ -269,6 +270,20 @@ ACLNN_PLANNED(FlashAttentionVarLenScore, FlashForward,
   return FlashForward(FLASH_CALL(actualSeqQLen, actualSeqKvLen, kAddThenScale, ""));
 }
 
+ACLNN_PLANNED(FlashAttentionScoreV2, FlashForward,
+              (Tensor query, Tensor key, Tensor value, FLASH_OPTIONS, Ints prefix, FLASH_STARTS, FLASH_ATTRIBUTES,
+               int64_t pseType, FLASH_OUTPUTS)) {
+  FLASH_REFUSALS, FLASH_START_REFUSALS;
+  return FlashForward(FLASH_CALL(std::nullopt, std::nullopt, pseType, ""));
+}
+
+ACLNN_PLANNED(FlashAttentionVarLenScoreV2, FlashForward,
+              (Tensor query, Tensor key, Tensor value, FLASH_OPTIONS, Ints prefix, FLASH_LENGTHS, FLASH_STARTS,
+               FLASH_ATTRIBUTES, int64_t pseType, FLASH_OUTPUTS)) {
+  FLASH_REFUSALS, FLASH_START_REFUSALS;
+  return FlashForward(FLASH_CALL(actualSeqQLen, actualSeqKvLen, pseType, ""));
+}
+
 ACLNN_PLANNED(FlashAttentionVarLenScoreV4, FlashForward,
               (Tensor query, Tensor key, Tensor value, FLASH_OPTIONS, Ints prefix, FLASH_LENGTHS, FLASH_ATTRIBUTES,
                Text softmaxOutLayout, FLASH_OUTPUTS)) {
@@ -280,7 +295,7 @@ ACLNN_PLANNED(FlashAttentionVarLenScoreV4, FlashForward,
   (Tensor query, OptTensor queryRope, Tensor key, OptTensor keyRope, Tensor value, FLASH_OPTIONS, OptTensor sink,    \
    Ints prefix, FLASH_LENGTHS, FLASH_STARTS, FLASH_ATTRIBUTES, int64_t pseType, Text softmaxOutLayout, FLASH_OUTPUTS)
 ACLNN_PLANNED(FlashAttentionVarLenScoreV5, FlashForward, FLASH_FORWARD_V5) {
-  FLASH_NEW_REFUSALS;
+  FLASH_REFUSALS, FLASH_START_REFUSALS, FLASH_EXTRA_REFUSALS;
   return FlashForward(FLASH_CALL(actualSeqQLen, actualSeqKvLen, pseType, softmaxOutLayout));
 }
 ACLNN_PLANNED_MAX(FlashAttentionVarLenScoreV5, FLASH_FORWARD_V5)
@@ -299,6 +314,20 @@ ACLNN_PLANNED(FlashAttentionUnpaddingScoreGrad, FlashBackward,
   return FlashBackward(FLASH_CALL(actualSeqQLen, actualSeqKvLen, kAddThenScale, ""), {dy, dq, dk, dv, dpse});
 }
 
+ACLNN_PLANNED(FlashAttentionScoreGradV2, FlashBackward,
+              (Tensor query, Tensor key, Tensor value, Tensor dy, FLASH_OPTIONS, FLASH_INPUTS, Ints prefix,
+               FLASH_STARTS, FLASH_ATTRIBUTES, int64_t pseType, FLASH_GRADIENTS)) {
+  FLASH_REFUSALS, FLASH_START_REFUSALS;
+  return FlashBackward(FLASH_CALL(std::nullopt, std::nullopt, pseType, ""), {dy, dq, dk, dv, dpse});
+}
+
+ACLNN_PLANNED(FlashAttentionUnpaddingScoreGradV2, FlashBackward,
+              (Tensor query, Tensor key, Tensor value, Tensor dy, FLASH_OPTIONS, FLASH_INPUTS, Ints prefix,
+               FLASH_LENGTHS, FLASH_STARTS, FLASH_ATTRIBUTES, int64_t pseType, FLASH_GRADIENTS)) {
+  FLASH_REFUSALS, FLASH_START_REFUSALS;
+  return FlashBackward(FLASH_CALL(actualSeqQLen, actualSeqKvLen, pseType, ""), {dy, dq, dk, dv, dpse});
+}
+
 ACLNN_PLANNED(FlashAttentionUnpaddingScoreGradV4, FlashBackward,
               (Tensor query, Tensor key, Tensor value, Tensor dy, FLASH_OPTIONS, FLASH_INPUTS, Ints prefix,
                FLASH_LENGTHS, FLASH_ATTRIBUTES, FLASH_GRADIENTS, Text softmaxInLayout)) {
@@ -314,7 +343,7 @@ ACLNN_PLANNED(FlashAttentionUnpaddingScoreGradV4, FlashBackward,
    Text softmaxInLayout, Tensor dq, OptTensor /*dqRope*/, Tensor dk, OptTensor /*dkRope*/, Tensor dv,                \
    OptTensor dpse, OptTensor /*dsink*/)
 ACLNN_PLANNED(FlashAttentionUnpaddingScoreGradV5, FlashBackward, FLASH_BACKWARD_V5) {
-  FLASH_NEW_REFUSALS;
+  FLASH_REFUSALS, FLASH_START_REFUSALS, FLASH_EXTRA_REFUSALS;
   return FlashBackward(FLASH_CALL(actualSeqQLen, actualSeqKvLen, pseType, softmaxInLayout), {dy, dq, dk, dv, dpse});
 }
 ACLNN_PLANNED_MAX(FlashAttentionUnpaddingScoreGradV5, FLASH_BACKWARD_V5)

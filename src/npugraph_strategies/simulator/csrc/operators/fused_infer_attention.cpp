@@ -5,6 +5,7 @@
 // columns of query and key; a dense packed key may be longer than its last cumulative length.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "attention.h"
 
@@ -48,16 +49,16 @@ const Tensor& only(const char* name, const Tensors& list) {
 
 // The layout of inputs, and of the output if the name has a second part, as in BNSD_BSND.
 std::pair<Layout, Layout> layouts_of(const std::string& name) {
-  static const std::map<std::string, std::string> outputs{{"BSH", "BSH BNSD NBSD"},
-                                                          {"BSND", "BSND BNSD NBSD"},
-                                                          {"BNSD", "BNSD BSND NBSD"},
-                                                          {"TND", "TND NTD"},
-                                                          {"NTD", "NTD TND"}};
+  static const std::map<std::string, std::set<std::string>> outputs{{"BSH", {"BSH", "BNSD", "NBSD"}},
+                                                                    {"BSND", {"BSND", "BNSD", "NBSD"}},
+                                                                    {"BNSD", {"BNSD", "BSND", "NBSD"}},
+                                                                    {"TND", {"TND", "NTD"}},
+                                                                    {"NTD", {"NTD", "TND"}}};
   refuse(name == "NSD", "inputLayout NSD");
   const size_t cut = name.find('_');
   const std::string input = name.substr(0, cut), output = cut == std::string::npos ? input : name.substr(cut + 1);
   const auto known = outputs.find(input);
-  require(known != outputs.end() && !output.empty() && (" " + known->second + " ").find(" " + output + " ") != std::string::npos,
+  require(known != outputs.end() && known->second.count(output),
           "inputLayout must be BSH, BSND, BNSD, TND, NTD or a pair such as BNSD_BSND; given '", name, "'");
   return {Layout(input), Layout(output)};
 }
@@ -68,15 +69,15 @@ class Fused {
   explicit Fused(FusedCall call);
 
   // Bytes that this call needs, for its lengths.
-  uint64_t workspace() const { return workspace_for(call_.out, (longest(lengths_.keys) + kSplitRows - 1) / kSplitRows); }
+  uint64_t workspace() const { return workspace_for((longest(lengths_.keys) + kSplitRows - 1) / kSplitRows); }
   // Bytes that suit all lengths.
-  uint64_t max_workspace() const { return workspace_for(call_.out, kSplits); }
+  uint64_t max_workspace() const { return workspace_for(kSplits); }
 
   void compute() const;
 
  private:
-  static uint64_t workspace_for(const Tensor& out, int64_t splits) {
-    const uint64_t partial = std::clamp<int64_t>(splits, 1, kSplits) * out.numel() * sizeof(float);
+  uint64_t workspace_for(int64_t splits) const {
+    const uint64_t partial = std::clamp<int64_t>(splits, 1, kSplits) * call_.out.numel() * sizeof(float);
     return kAlignment * (1 + (partial + kAlignment - 1) / kAlignment);
   }
 
@@ -121,22 +122,23 @@ void Fused::check_types() const {
   const at::ScalarType type = call_.query.scalar_type();
   refuse(!at::isFloatingType(type), (std::string("a query of ") + at::toString(type)).c_str());
   for (const OptTensor& one : {OptTensor(call_.key), OptTensor(call_.value), call_.query_rope, call_.key_rope})
-    require(!one || one->scalar_type() == type, "query, key, value and ropes must share one type; given ", type, " and ",
-            one ? one->scalar_type() : type);
+    require(!one || one->scalar_type() == type, "query, key, value and ropes must share one type; given ", type,
+            " and ", one ? one->scalar_type() : type);
   require(call_.query_rope.has_value() == call_.key_rope.has_value(), "queryRope and keyRope go together; given one");
 }
 
 void Fused::check_sources() const {
   const Sizes key = source_sizes("key", call_.key);
   const auto fits = [&](const char* name, const Sizes& sizes) {
-    require(sizes.batch == key.batch && sizes.rows == key.rows, name, " must have the key's ", key.batch, " x ", key.rows,
-            " rows; given ", sizes.batch, " x ", sizes.rows);
+    require(sizes.batch == key.batch && sizes.rows == key.rows, name, " must have the key's ", key.batch, " x ",
+            key.rows, " rows; given ", sizes.batch, " x ", sizes.rows);
   };
   require(key.dim == query_.dim, "key heads must be ", query_.dim, " wide; given ", key.dim);
   fits("value", source_sizes("value", call_.value));
   if (call_.block_table) {
     require(call_.block_size > 0, "a blockTable needs a positive blockSize; given ", call_.block_size);
-    require(key.rows == call_.block_size, "blockSize is ", call_.block_size, ", the key cache has blocks of ", key.rows);
+    require(key.rows == call_.block_size, "blockSize is ", call_.block_size, ", the key cache has blocks of ",
+            key.rows);
   } else if (!input_.packed()) {
     require(key.batch == query_.batch, "key has batch ", key.batch, ", query ", query_.batch);
   }
