@@ -55,11 +55,13 @@ def test_an_event_orders_two_streams(driver):
 
 def test_a_wait_is_for_the_last_record_before_it(driver):
     """A record that is asked for after the wait does not hold it up."""
-    first, second, event, gate = driver.stream(), driver.stream(), driver.event(), driver.flag()
+    first, second, event, gates = driver.stream(), driver.stream(), driver.event(), [driver.flag(), driver.flag()]
     driver.record(event, first)
+    driver.value_wait(gates[1], 1, second)
     driver.wait(event, second)
-    driver.value_wait(gate, 1, first)
+    driver.value_wait(gates[0], 1, first)
     driver.record(event, first)
+    driver.value_write(gates[1], 1)
     driver.synchronize(second)
     assert not driver.completed(event)
 
