@@ -51,6 +51,7 @@ class World:
         self.tensors = [bench.tensor([float(n), 1.0, 2.0, 3.0]) for n in range(TENSORS)]
         self.groups: list[tuple[Any, list[Instruction]]] = []
         self.open: list[Instruction] | None = None
+        self.updating = False
 
     def do(self, instruction: Instruction) -> str:
         """Run one instruction; return its outcome."""
@@ -123,12 +124,15 @@ class World:
     def _update(self, stream, group):
         if self.groups:
             self.runtime.task_update_begin(self.streams[stream], self.groups[group % len(self.groups)][0])
+            self.updating = True
 
     def _relaunch(self, stream, group, k):
-        for _, operator, x, out in self.groups[group % len(self.groups)][1] if self.groups else ():
-            self._op(stream, operator, x, out, k)
+        if self.updating:  # otherwise these would run at once, beside whatever replays
+            for _, operator, x, out in self.groups[group % len(self.groups)][1]:
+                self._op(stream, operator, x, out, k)
 
     def _end_update(self, stream):
+        self.updating = False
         self.runtime.task_update_end(self.streams[stream])
 
     def _replay(self, graph, stream):
