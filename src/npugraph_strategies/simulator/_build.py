@@ -31,7 +31,9 @@ __all__ = ["SANITIZERS", "SOURCES", "build"]
 SOURCES: Final = Path(__file__).parent / "csrc"
 SANITIZERS: Final = ("address", "undefined", "address,undefined", "thread")
 
-_FLAGS: Final = ("-std=c++17", "-O1", "-g1", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+_FLAGS: Final = ("-O1", "-g1", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
+_OURS: Final = "-std=c++17"
+_TORCHS: Final = "-std=c++20"  # the sources are C++17, but the headers of torch 2.14 refuse it
 _INCLUDE: Final = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 
 
@@ -90,7 +92,7 @@ class _Plan:
 
     def _key(self, name: str, *, torch: bool) -> str:
         headers = (self.torch / "version.py").read_bytes() if torch else b""
-        parts = [self.toolchain.identity, self.flags, headers]
+        parts = [self.toolchain.identity, self.flags, _TORCHS if torch else _OURS, headers]
         return _digest(*parts, *((n, self.files[n]) for n in sorted(self._closure(name))))
 
     def _closure(self, name: str) -> set[str]:
@@ -108,7 +110,7 @@ class _Plan:
     def compile_command(self, one: _Object, tree: Path, target: Path) -> list[str]:
         """Return the command that compiles one source of the copy in `tree`."""
         ours = ["-I", str(tree), f"-ffile-prefix-map={tree}={self.place}"]
-        theirs = ["-isystem", str(self.torch / "include")] if one.torch else []
+        theirs = [_TORCHS, "-isystem", str(self.torch / "include")] if one.torch else [_OURS]
         files = ["-c", str(tree / one.source), "-o", str(target)]
         return [*self.toolchain.command, *self.flags, *ours, *theirs, *files]
 
