@@ -29,7 +29,7 @@ def test_hazardous_rules_hold_on_the_simulator(one, simulated_driver):  # noqa: 
     assert differing([one], hazardous=True) == []
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def simulated_driver():
     """Go on only where nobody else can be harmed."""
     facts, _ = run("npu", probes=[])

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
@@ -59,6 +60,7 @@ class Worker:
             command, pass_fds=[writing], stdin=subprocess.DEVNULL, stdout=self._errors, stderr=self._errors
         )
         os.close(writing)
+        self._stuck = False
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, args=[reading], daemon=True)
         self._reader.start()
@@ -74,6 +76,7 @@ class Worker:
         try:
             line = self._lines.get(timeout=seconds)
         except queue.Empty:
+            self._stuck = True
             raise Silent("no answer", f"no answer in {seconds:g} s") from None
         if line is None:
             code = self._process.wait()
@@ -83,15 +86,16 @@ class Worker:
         return message
 
     def _said(self) -> str:
-        """Return the last line that the process wrote."""
+        """Return the last lines that the process wrote: torch_npu puts a line of its own after an exception's."""
         self._errors.seek(0)
-        lines = self._errors.read().decode(errors="replace").split("\n")
-        return next((line.strip()[:_SHOWN] for line in reversed(lines) if line.strip()), "nothing")
+        text = self._errors.read().decode(errors="replace").replace(str(Path.home()), "~")
+        lines = [line.strip()[:_SHOWN] for line in text.splitlines() if line.strip()]
+        return " | ".join(lines[-2:]) or "nothing"
 
     def close(self) -> None:
-        """Let the process end, or end it."""
+        """Let the process put its device in order and end; end it if it is stuck, or takes too long."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(_ENDING if not self._reader.is_alive() else 0)
+            self._process.wait(0 if self._stuck else _ENDING)
         self._process.kill()
         self._process.wait()
         self._reader.join()
