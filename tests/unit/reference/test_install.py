@@ -8,6 +8,7 @@ import sys
 import textwrap
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,9 @@ def run(program: str, path: Path | None = None) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+without_torch_npu = pytest.mark.skipif(find_spec("torch_npu") is not None, reason="torch_npu is installed")
 
 
 @pytest.fixture
@@ -127,6 +131,7 @@ def test_a_later_import_of_torch_npu_is_refused(torch_npu):
     assert run(program, torch_npu(BROKEN)).startswith("torch_npu torch_npu cannot be imported any more")
 
 
+@without_torch_npu
 def test_probing_for_a_missing_torch_npu_still_works():
     """Where there is no torch_npu, find_spec says so, and importing it fails as it would without us."""
     program = """
@@ -164,6 +169,7 @@ def test_operators_of_torch_npu_are_kept(torch_npu):
     ]
 
 
+@without_torch_npu
 def test_the_finder_refuses_only_what_could_be_imported(torch_npu, monkeypatch):
     """The finder raises for a torch_npu that another finder finds, and knows nothing of other modules."""
     finder = _install._TorchNpuRefused()
