@@ -94,6 +94,7 @@ def fresh():
     driver = Driver(loaded)
     driver.control.seed(None)
     driver.control.stall_seconds(STALL_SECONDS)
+    driver.control.strict(True)
     driver.control.limits(streams=1984, events=65536)
     driver.set_device(0)
     driver.exchange_mode("global")

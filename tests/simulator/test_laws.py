@@ -133,6 +133,7 @@ def needed(program, number):
 @settings(deadline=None, max_examples=50)
 @given(st.one_of(st.none(), SEEDS), PROGRAMS)
 @example(1, [(WAIT, 0, 0), (RECORD, 0, 1), (WAIT, 1, 1), (RECORD, 1, 0)])
+@example(None, [(WAIT, 0, 1), (ADD, 0, 0), (RECORD, 0, 1), (RECORD, 1, 1)])  # the second record is not the first
 def test_a_program_hangs_exactly_where_it_has_to(seed, program):
     """What can be done is done, whatever hangs beside it; the host is told if and only if something does."""
     driver = fresh()

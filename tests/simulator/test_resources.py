@@ -242,6 +242,19 @@ def test_memory_of_a_graph(driver):
     assert driver.read(y) == 1
 
 
+def test_freed_memory_on_a_lenient_device(driver):
+    """Without strictness a kernel over memory that was freed runs, and nothing is told."""
+    driver.control.strict(False)
+    stream, x, y, gate = driver.stream(), driver.number(), driver.number(), driver.flag()
+    driver.value_wait(gate, 1, stream)
+    driver.add(x, 1, stream)
+    driver.add(y, 1, stream)
+    driver.free(x)
+    driver.value_write(gate, 1)
+    driver.synchronize(stream)
+    assert driver.read(y) == 1
+
+
 def test_pinned_memory_of_a_queued_copy(driver):
     """Freed before the copy: the same failure, and nothing is read."""
     stream, x, gate, pinned = driver.stream(), driver.number(5.0), driver.flag(), driver.pinned(8)

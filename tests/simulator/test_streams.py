@@ -78,6 +78,16 @@ def test_a_wait_for_an_event_that_was_never_recorded(driver):
     assert driver.read(x) == 1
 
 
+def test_a_lenient_device_passes_an_event_that_was_never_recorded(driver):
+    """Without strictness the wait holds nobody up."""
+    driver.control.strict(False)
+    stream, event, x = driver.stream(), driver.event(), driver.number()
+    driver.wait(event, stream)
+    driver.add(x, 1, stream)
+    driver.synchronize(stream)
+    assert driver.read(x) == 1
+
+
 def test_an_event_that_is_destroyed_while_it_is_waited_for(driver):
     """What is queued goes on to the end; the handle is dead at once."""
     first, second, event, gate, x = (

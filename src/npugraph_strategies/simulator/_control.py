@@ -65,6 +65,10 @@ class Control:
             raise InvalidSetting("stall_seconds", "a number from 0", repr(seconds))
         self._driver.npusim_stall_seconds(ctypes.c_double(seconds))
 
+    def strict(self, on: bool) -> None:  # noqa: FBT001 - the one thing that it sets
+        """Set whether a missing record of an event, and the use of freed memory, are told or pass in silence."""
+        self._driver.npusim_strict(ctypes.c_int32(on))
+
     def limits(self, *, streams: int, events: int) -> None:
         """Set how many streams and events a device has; what is in use already counts."""
         self._driver.npusim_limits(ctypes.c_int32(streams), ctypes.c_int32(events))

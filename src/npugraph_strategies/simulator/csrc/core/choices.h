@@ -21,9 +21,6 @@ constexpr bool kEmptyUpdateAccepted = true;
 constexpr Code kLaunchIntoBroken = kCaptureInvalidated;
 // Outside a capture: waiting for an ordinary event that was recorded inside one.
 constexpr Code kForeignEvent = kCaptureDependency;
-// A wait for an ordinary event that was never recorded blocks its stream (and is reported as a stall), where the
-// alternative, passing at once, would hide the missing record.
-constexpr bool kUnrecordedEventBlocks = true;
 // A task that fails is skipped, its stream goes on, and the code is returned once, by the next synchronisation.
 constexpr bool kFailureReportedOnce = true;
 // A synchronous copy is not ordered with any stream: it happens at once, as seen from the host.
@@ -31,7 +28,7 @@ constexpr bool kSynchronousCopyIgnoresStreams = true;
 // An asynchronous copy out of pageable memory takes its source at the call; one into pageable memory blocks the
 // caller until it has happened.
 constexpr bool kPageableIsStaged = true;
-// Bytes that fresh, and freed, device memory is filled with: a NaN in every floating-point type.
+// Bytes that fresh device memory is filled with: a NaN in every floating-point type.
 constexpr unsigned char kPoison = 0xFF;
 // A seeded device makes at most this many steps at each call that puts work on a stream.
 constexpr int kMostSteps = 4;

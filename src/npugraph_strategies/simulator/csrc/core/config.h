@@ -16,7 +16,7 @@ struct Config {
   std::string cann = "9.1.0";
   std::optional<uint64_t> seed;   // none: the device runs freely
   double stall_seconds = 10.0;
-  bool strict = true;             // a misuse that a driver would let pass in silence is an error
+  bool strict = true;             // a record that is missing, and memory that was freed, are told
   std::string trace;              // path of the timeline written at exit, or empty
   bool null_kernels = false;
 };

@@ -19,6 +19,11 @@ NPUSIM_EXPORT void npusim_stall_seconds(double seconds) {
   config().stall_seconds = seconds;
 }
 
+NPUSIM_EXPORT void npusim_strict(int32_t strict) {
+  const Scheduler::Lock lock(scheduler().mutex);
+  config().strict = strict != 0;
+}
+
 NPUSIM_EXPORT void npusim_limits(int32_t streams, int32_t events) {
   const Scheduler::Lock lock(scheduler().mutex);
   config().streams = streams;

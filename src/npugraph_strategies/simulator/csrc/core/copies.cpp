@@ -64,6 +64,8 @@ const char* copy_name(int kind) {
 }  // namespace
 }  // namespace npusim
 
+NPUSIM_EXPORT aclError aclrtSynchronizeDevice();
+
 using namespace npusim;
 
 NPUSIM_EXPORT aclError aclrtMalloc(void** out, size_t bytes, int32_t) { return allocate(out, bytes); }
@@ -118,8 +120,11 @@ NPUSIM_EXPORT aclError aclrtGetMemInfo(int32_t, size_t* free, size_t* total) {
 
 NPUSIM_EXPORT aclError aclrtMemcpy(void* to, size_t room, const void* from, size_t bytes, int32_t kind) {
   if (const aclError code = check_copy("a synchronous copy", to, room, from, bytes, kind)) return code;
-  if (kind != kHostToHost)
+  if (kind != kHostToHost) {
     if (const aclError code = unsafe_call("a synchronous copy")) return code;
+    if (!choices::kSynchronousCopyIgnoresStreams)
+      if (const aclError code = aclrtSynchronizeDevice()) return code;
+  }
   at_once([=] { std::memmove(to, from, bytes); }, bytes);
   return kSuccess;
 }

@@ -11,16 +11,20 @@ namespace npusim {
 
 constexpr uint32_t kEventExternal = 0x20;
 
+// One record of an ordinary event: a wait is for one of them, however often the event is recorded afterwards.
+struct Mark {
+  bool reached = false;
+  Clock::time_point at;  // when it was
+};
+
 struct Event {
   aclrtEvent handle = new_handle();
   int id = 0;
   Device* device = nullptr;
   bool external = false;
   bool flag = false;           // external: set by a record, cleared by a reset
-  uint64_t recorded = 0;       // records enqueued so far
-  uint64_t completed = 0;      // records that the device has reached
-  uint64_t unwaited = 0;       // waits enqueued and not yet passed
-  Clock::time_point at;        // of the last completed record
+  bool recorded = false;       // at least once
+  std::shared_ptr<Mark> last = std::make_shared<Mark>();  // the last record, or the first one that is to come
   // The place of the last record, when it was captured.
   std::weak_ptr<Capture> capture;
   bool captured = false;

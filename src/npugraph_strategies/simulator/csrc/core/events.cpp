@@ -163,11 +163,9 @@ NPUSIM_EXPORT aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream on) {
     task->effect = [event](Run*) { event->flag = true; };
   } else {
     event->captured = false;
-    const uint64_t number = ++event->recorded;
-    task->effect = [event, number](Run*) {
-      event->completed = std::max(event->completed, number);
-      event->at = Clock::now();
-    };
+    if (event->recorded) event->last = std::make_shared<Mark>();
+    event->recorded = true;
+    task->effect = [mark = event->last](Run*) { *mark = {true, Clock::now()}; };
   }
   return put(lock, *found.stream, std::move(task));
 }
@@ -194,11 +192,10 @@ NPUSIM_EXPORT aclError aclrtStreamWaitEvent(aclrtStream on, aclrtEvent handle) {
     task->ready = [event](const Run*) { return event->flag; };
     task->awaits = [event] { return "a record of " + describe(*event); };
   } else {
-    const uint64_t number = event->recorded ? event->recorded : (choices::kUnrecordedEventBlocks ? 1 : 0);
-    task->ready = [event, number](const Run*) { return event->completed >= number; };
-    task->awaits = [event, number] {
-      return (event->recorded < number ? "a record, which nobody has asked for, of " : "the record of ") +
-             describe(*event);
+    // An event that nobody has recorded holds up a strict device, so that the missing record comes to light.
+    if (event->recorded || config().strict) task->ready = [mark = event->last](const Run*) { return mark->reached; };
+    task->awaits = [event] {
+      return (event->recorded ? "the record of " : "a record, which nobody has asked for, of ") + describe(*event);
     };
   }
   return put(lock, *found.stream, std::move(task));
@@ -212,9 +209,9 @@ NPUSIM_EXPORT aclError aclrtSynchronizeEventWithTimeout(aclrtEvent handle, int32
     capture->breaks("the host synchronised with " + describe(*event));
     return fail(choices::kSynchronizeCapturedEvent, "synchronising with " + describe(*event));
   }
-  const uint64_t number = event->recorded;
+  const std::shared_ptr<Mark> mark = event->recorded ? event->last : nullptr;
   return scheduler().wait(lock, "synchronising with " + describe(*event),
-                          [event, number] { return event->external ? event->flag : event->completed >= number; },
+                          [event, mark] { return event->external ? event->flag : !mark || mark->reached; },
                           timeout_ms);
 }
 
@@ -229,7 +226,7 @@ static aclError query(aclrtEvent handle, int32_t* status, int32_t complete, int3
     return fail(choices::kSynchronizeCapturedEvent, "querying " + describe(*event));
   }
   scheduler().step(lock, 1);
-  const bool done = event->external ? event->flag : event->completed >= event->recorded;
+  const bool done = event->external ? event->flag : !event->recorded || event->last->reached;
   return give(status, done ? complete : not_ready);
 }
 
@@ -240,17 +237,17 @@ NPUSIM_EXPORT aclError aclrtEventElapsedTime(float* ms, aclrtEvent begin, aclrtE
   const Scheduler::Lock lock(scheduler().mutex);
   const EventPtr from = find_event(begin), to = find_event(end);
   if (!from || !to) return fail(kInvalidHandle, "the time between events of which one does not exist");
-  if (from->completed == 0 || to->completed == 0)
+  if (!from->last->reached || !to->last->reached)
     return fail(kParamInvalid, "the time between " + describe(*from) + " and " + describe(*to) +
                                    ", of which one was not reached");
-  return give(ms, std::chrono::duration<float, std::milli>(to->at - from->at).count());
+  return give(ms, std::chrono::duration<float, std::milli>(to->last->at - from->last->at).count());
 }
 
 NPUSIM_EXPORT aclError aclrtEventGetTimestamp(aclrtEvent handle, uint64_t* microseconds) {
   const Scheduler::Lock lock(scheduler().mutex);
   const EventPtr event = find_event(handle);
   if (!event) return fail(kInvalidHandle, "the time of an event that does not exist");
-  const auto since = std::chrono::duration_cast<std::chrono::microseconds>(event->at.time_since_epoch());
+  const auto since = std::chrono::duration_cast<std::chrono::microseconds>(event->last->at.time_since_epoch());
   return give(microseconds, static_cast<uint64_t>(since.count()));
 }
 

@@ -89,6 +89,11 @@ uint64_t Memory::find(const void* address, uint64_t bytes, bool host_too) const 
 uint64_t Memory::holder(const void* address, uint64_t bytes) const { return find(address, bytes, false); }
 uint64_t Memory::serial(const void* address, uint64_t bytes) const { return find(address, bytes, true); }
 
+bool Memory::was_freed(const void* address) const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return holding(freed_, number(address), block_bytes) != freed_.end();
+}
+
 std::string Memory::whereabouts(const void* address) const {
   std::lock_guard<std::mutex> lock(mutex_);
   const uintptr_t at = number(address);

@@ -27,6 +27,7 @@ class Memory {
   // The serial of the live block that holds the range, or 0: of the device, or also of pinned memory.
   uint64_t holder(const void* address, uint64_t bytes) const;
   uint64_t serial(const void* address, uint64_t bytes) const;
+  bool was_freed(const void* address) const;  // it lies in a block that was freed, and is remembered
   // Where `address` lies, in words: "12 bytes past the end of a block of 512", "in a block that was freed".
   std::string whereabouts(const void* address) const;
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "choices.h"
 #include "config.h"
 #include "report.h"
 #include "scheduler.h"
@@ -23,6 +24,7 @@ StreamPtr make_stream(Device& device) {
 // A failure is the host's once it has been reported.
 aclError report_failure(Stream& stream) {
   if (stream.failure == kSuccess) return kSuccess;
+  if (!choices::kFailureReportedOnce) return repeat(stream.failure, stream.failure_text);
   return repeat(std::exchange(stream.failure, kSuccess), stream.failure_text);
 }
 
