@@ -139,7 +139,7 @@ class SimulatorConfig:
     """Seconds without progress after which a wait is reported as a hang, error 507046."""
 
     strict: bool = _field("STRICT", _SWITCH, "refuse misuse that a driver lets pass", default=True)
-    """Whether waiting for an event that nobody records, and use of freed memory, are told. A driver may let both pass."""
+    """Whether waiting for an event that nobody records, and use of freed memory, are told; a driver may pass them."""
 
     trace: Path | None = _field(  # noqa: RUF009 - a field of attrs, not a value shared by instances
         "TRACE", _PATH, "write a timeline for Perfetto to this file at exit", default=None
