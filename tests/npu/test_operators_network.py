@@ -729,8 +729,10 @@ class Block(nn.Module):
     def forward(self, tokens):
         x = self.embedding(tokens)
         q, k, v = self.projections(self.first(x)).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        angle = torch.arange(tokens.shape[-1], device=x.device)[:, None] / torch.arange(1, q.shape[-1] + 1).to(x)
-        cos, sin = angle.cos(), angle.sin()
+        angle = torch.arange(tokens.shape[-1], device=x.device)[:, None] / torch.arange(
+            1, q.shape[-1] + 1, device=x.device
+        )
+        cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
         q, k = (one * cos + rotate_halves(one) * sin for one in (q, k))
         later = torch.ones(tokens.shape[-1], tokens.shape[-1], device=x.device).triu(1).bool()
         weights = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).masked_fill(later, -torch.inf).softmax(-1)
@@ -753,10 +755,7 @@ def modules():
     }
 
 
-NETWORKS = pytest.mark.parametrize("name", ["block", "transformer_layer", "images", "perceptron"])
-
-
-@NETWORKS
+@pytest.mark.parametrize("name", ["block", "transformer_layer", "images", "perceptron"])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @torch.no_grad()
 def test_a_network_computes_what_it_computes_on_the_cpu(name, dtype):
@@ -768,7 +767,8 @@ def test_a_network_computes_what_it_computes_on_the_cpu(name, dtype):
     torch.testing.assert_close(net.npu()(value.npu()).cpu(), wanted, **TOLERANCE[dtype])
 
 
-@NETWORKS
+# Not the layer of torch: its fast path is not an operator of torch_npu, so it computes on the CPU.
+@pytest.mark.parametrize("name", ["block", "images", "perceptron"])
 @torch.no_grad()
 def test_a_captured_network_computes_with_each_new_input(name):
     """A captured network gives, at each replay, what it gives for the input that was written before."""

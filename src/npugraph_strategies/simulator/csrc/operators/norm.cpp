@@ -97,8 +97,11 @@ ACLNN(InplaceAddRmsNorm, (Tensor x, Tensor residual, Tensor gamma, double eps, O
 
 ACLNN(BatchNorm, (Tensor input, OptTensor weight, OptTensor bias, OptTensor mean, OptTensor var, bool training,
                   double momentum, double eps, Tensor out, OptTensor save_mean, OptTensor save_rstd)) {
-  const auto [value, center, scale] =
-      at::native_batch_norm(wide(input), wide(weight), wide(bias), mean, var, training, momentum, eps);
+  const OptTensor running_mean = wide(mean), running_var = wide(var);
+  const auto [value, center, scale] = at::native_batch_norm(wide(input), wide(weight), wide(bias), running_mean,
+                                                            running_var, training, momentum, eps);
+  if (training && mean) mean->copy_(*running_mean);
+  if (training && var) var->copy_(*running_var);
   put(out, value);
   if (training) put_if(save_mean, center);
   if (training) put_if(save_rstd, scale);
@@ -107,7 +110,8 @@ ACLNN(BatchNormBackward, (Tensor grad, Tensor input, OptTensor weight, OptTensor
                           OptTensor save_mean, OptTensor save_rstd, bool training, double eps, Bools mask,
                           OptTensor grad_input, OptTensor grad_weight, OptTensor grad_bias)) {
   const auto [of_input, of_weight, of_bias] = at::native_batch_norm_backward(
-      wide(grad), wide(input), wide(weight), mean, var, save_mean, save_rstd, training, eps, mask_of(mask));
+      wide(grad), wide(input), wide(weight), wide(mean), wide(var), save_mean, save_rstd, training, eps,
+      mask_of(mask));
   put_if(grad_input, of_input);
   put_if(grad_weight, of_weight);
   put_if(grad_bias, of_bias);
