@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from npugraph_strategies.selftest._catalogue import PROBES
-from npugraph_strategies.selftest._results import DIFFERS
-from npugraph_strategies.selftest._runner import run
+from npugraph_strategies._selftest._catalogue import PROBES
+from npugraph_strategies._selftest._results import DIFFERS
+from npugraph_strategies._selftest._runner import run
 
 HAZARDOUS = [one for one in PROBES if one.hazardous]
 

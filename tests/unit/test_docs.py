@@ -125,12 +125,13 @@ def test_every_error_has_a_remedy():
 
 
 def test_every_command_is_on_its_page():
-    """The page of the command line has a heading for each command, and names each of its options."""
+    """The page of the command line has a heading for each command, and names each of its options and arguments."""
     text = text_of("docs/reference/cli.md")
     for name, command in ((name, cli.get_command(None, name)) for name in cli.list_commands(None)):
         assert f"\n## {name}\n" in text
         for parameter in command.params:
-            assert f"`{parameter.opts[0]}" in text
+            called = parameter.opts[0] if parameter.param_type_name == "option" else parameter.name.upper()
+            assert f"`{called}" in text
 
 
 def test_readme_and_ci_run_the_same_tests():

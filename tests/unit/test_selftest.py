@@ -10,18 +10,18 @@ import attrs
 import pytest
 from click.testing import CliRunner
 
+from npugraph_strategies._selftest import _lab, _worker
+from npugraph_strategies._selftest._apart import Silent, Worker, run_apart
+from npugraph_strategies._selftest._catalogue import PROBES
+from npugraph_strategies._selftest._lab import NpuLab, SimulatedLab, open_lab
+from npugraph_strategies._selftest._probe import Notes, Step, probe
+from npugraph_strategies._selftest._report import Report, UnreadableReport, differences
+from npugraph_strategies._selftest._results import AGREES, DIFFERS, NOT_OBSERVABLE, finished, not_run
+from npugraph_strategies._selftest._runner import damage, run, run_probe
 from npugraph_strategies.cli import _selftest as command_module
 from npugraph_strategies.cli._group import cli
 from npugraph_strategies.errors import DeviceError, RuntimeUnavailable
 from npugraph_strategies.runtimes import Choices, Limits, SimulatedDevice, SimulatedRuntime
-from npugraph_strategies.selftest import _lab, _worker
-from npugraph_strategies.selftest._apart import Silent, Worker, run_apart
-from npugraph_strategies.selftest._catalogue import PROBES
-from npugraph_strategies.selftest._lab import NpuLab, SimulatedLab, open_lab
-from npugraph_strategies.selftest._probe import Notes, Step, probe
-from npugraph_strategies.selftest._report import Report, UnreadableReport, differences
-from npugraph_strategies.selftest._results import AGREES, DIFFERS, NOT_OBSERVABLE, finished, not_run
-from npugraph_strategies.selftest._runner import damage, run, run_probe
 
 BY_NAME = {one.name: one for one in PROBES}
 SIMULATED = [one for one in PROBES if one.only is None]
@@ -150,7 +150,7 @@ def test_damage_is_described():
 
 def test_a_wrong_result_is_damage(monkeypatch):
     """A device that captures, and computes something else, is broken too."""
-    monkeypatch.setattr("npugraph_strategies.selftest._runner.replayed", lambda *_: None)
+    monkeypatch.setattr("npugraph_strategies._selftest._runner.replayed", lambda *_: None)
     assert damage(small()) == "a plain capture of 1 + 2 gives [-1.0]"
 
 

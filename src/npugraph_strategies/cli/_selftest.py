@@ -15,18 +15,18 @@ from rich.progress import Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
+from npugraph_strategies._selftest._catalogue import PROBES
+from npugraph_strategies._selftest._lab import LABS
+from npugraph_strategies._selftest._report import Difference, Report, UnreadableReport, differences
+from npugraph_strategies._selftest._results import AGREES, DIFFERS, NOT_OBSERVABLE
+from npugraph_strategies._selftest._runner import run
 from npugraph_strategies.errors import RuntimeUnavailable
-from npugraph_strategies.selftest._catalogue import PROBES
-from npugraph_strategies.selftest._lab import LABS
-from npugraph_strategies.selftest._report import Difference, Report, UnreadableReport, differences
-from npugraph_strategies.selftest._results import AGREES, DIFFERS, NOT_OBSERVABLE
-from npugraph_strategies.selftest._runner import run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from npugraph_strategies.selftest._probe import Probe
-    from npugraph_strategies.selftest._results import Result
+    from npugraph_strategies._selftest._probe import Probe
+    from npugraph_strategies._selftest._results import Result
 
 __all__ = ["command"]
 

@@ -138,7 +138,7 @@ class SimulatorConfig:
     stall_seconds: float = _field("STALL_SECONDS", _NUMBER, "seconds until a wait is a hang", default=10)
     """Seconds without progress after which a wait is reported as a hang, error 507046."""
 
-    strict: bool = _field("STRICT", _SWITCH, "refuse misuse that a driver lets pass", default=True)
+    strict: bool = _field("STRICT", _SWITCH, "tell of records that are missing and of freed memory", default=True)
     """Whether waiting for an event that nobody records, and use of freed memory, are told; a driver may pass them."""
 
     trace: Path | None = _field(  # noqa: RUF009 - a field of attrs, not a value shared by instances

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from npugraph_strategies.selftest._graphs import add, capturing, replayed, values
-from npugraph_strategies.selftest._lab import quietly
-from npugraph_strategies.selftest._probe import probe
+from npugraph_strategies._selftest._graphs import add, capturing, replayed, values
+from npugraph_strategies._selftest._lab import quietly
+from npugraph_strategies._selftest._probe import probe
 
 if TYPE_CHECKING:
-    from npugraph_strategies.selftest._lab import Lab
-    from npugraph_strategies.selftest._probe import Notes
+    from npugraph_strategies._selftest._lab import Lab
+    from npugraph_strategies._selftest._probe import Notes
 
 __all__ = ["PROBES"]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from npugraph_strategies.selftest._graphs import capturing
-from npugraph_strategies.selftest._lab import elsewhere
-from npugraph_strategies.selftest._probe import probe
+from npugraph_strategies._selftest._graphs import capturing
+from npugraph_strategies._selftest._lab import elsewhere
+from npugraph_strategies._selftest._probe import probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from npugraph_strategies.selftest._graphs import Capture
-    from npugraph_strategies.selftest._lab import Lab
-    from npugraph_strategies.selftest._probe import Notes, Probe
+    from npugraph_strategies._selftest._graphs import Capture
+    from npugraph_strategies._selftest._lab import Lab
+    from npugraph_strategies._selftest._probe import Notes, Probe
 
 __all__ = ["PROBES"]
 

@@ -12,7 +12,7 @@ from npugraph_strategies.runtimes._device_errors import classify
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from npugraph_strategies.selftest._lab import Lab
+    from npugraph_strategies._selftest._lab import Lab
 
 __all__ = ["ANY_ERROR", "OK", "Listener", "Notes", "Probe", "Step", "probe"]
 

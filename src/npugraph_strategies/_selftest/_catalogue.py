@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from npugraph_strategies.selftest import _captures, _during, _events, _groups, _joins, _resources, _updates
+from npugraph_strategies._selftest import _captures, _during, _events, _groups, _joins, _resources, _updates
 
 if TYPE_CHECKING:
-    from npugraph_strategies.selftest._probe import Probe
+    from npugraph_strategies._selftest._probe import Probe
 
 __all__ = ["PROBES"]
 

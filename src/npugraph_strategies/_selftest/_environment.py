@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from npugraph_strategies.selftest._lab import Lab
+    from npugraph_strategies._selftest._lab import Lab
 
 __all__ = ["environment"]
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from npugraph_strategies.selftest._graphs import add, capturing, replayed, values
-from npugraph_strategies.selftest._lab import elsewhere
-from npugraph_strategies.selftest._probe import probe
+from npugraph_strategies._selftest._graphs import add, capturing, replayed, values
+from npugraph_strategies._selftest._lab import elsewhere
+from npugraph_strategies._selftest._probe import probe
 
 if TYPE_CHECKING:
-    from npugraph_strategies.selftest._lab import Lab
-    from npugraph_strategies.selftest._probe import Notes
+    from npugraph_strategies._selftest._lab import Lab
+    from npugraph_strategies._selftest._probe import Notes
 
 __all__ = ["PROBES"]
 

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
 
+from npugraph_strategies._selftest._probe import Step
+from npugraph_strategies._selftest._results import finished, not_run
 from npugraph_strategies.errors import RuntimeUnavailable
-from npugraph_strategies.selftest._probe import Step
-from npugraph_strategies.selftest._results import finished, not_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from npugraph_strategies.selftest._probe import Probe
-    from npugraph_strategies.selftest._results import Result
+    from npugraph_strategies._selftest._probe import Probe
+    from npugraph_strategies._selftest._results import Result
 
 __all__ = ["Silent", "Worker", "run_apart"]
 
@@ -54,7 +54,7 @@ class Worker:
 
     def __init__(self, kind: str, names: Sequence[str]) -> None:
         reading, writing = os.pipe()
-        command = [sys.executable, "-m", "npugraph_strategies.selftest._worker", str(writing), kind, *names]
+        command = [sys.executable, "-m", "npugraph_strategies._selftest._worker", str(writing), kind, *names]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             command, pass_fds=[writing], stdin=subprocess.DEVNULL, stdout=self._errors, stderr=self._errors

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final, final
 import attrs
 import torch
 
-from npugraph_strategies.selftest._lab import quietly
+from npugraph_strategies._selftest._lab import quietly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
+    from npugraph_strategies._selftest._lab import Lab
     from npugraph_strategies.runtimes import RuntimeEvent, RuntimeGraph, RuntimeStream
-    from npugraph_strategies.selftest._lab import Lab
 
 __all__ = ["Capture", "Group", "add", "capturing", "grouped", "replay", "replayed", "update", "values"]
 

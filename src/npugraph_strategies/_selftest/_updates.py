@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from npugraph_strategies.selftest._graphs import add, capturing, grouped, replay, replayed, update, values
-from npugraph_strategies.selftest._lab import quietly
-from npugraph_strategies.selftest._probe import ANY_ERROR, probe
+from npugraph_strategies._selftest._graphs import add, capturing, grouped, replay, replayed, update, values
+from npugraph_strategies._selftest._lab import quietly
+from npugraph_strategies._selftest._probe import ANY_ERROR, probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from npugraph_strategies._selftest._lab import Lab
+    from npugraph_strategies._selftest._probe import Notes
     from npugraph_strategies.runtimes import RuntimeStream
-    from npugraph_strategies.selftest._lab import Lab
-    from npugraph_strategies.selftest._probe import Notes
 
 __all__ = ["PROBES"]
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
-from npugraph_strategies.selftest._probe import ANY_ERROR, Step
+from npugraph_strategies._selftest._probe import ANY_ERROR, Step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from npugraph_strategies.selftest._probe import Probe
+    from npugraph_strategies._selftest._probe import Probe
 
 __all__ = ["AGREES", "DIFFERS", "NOT_OBSERVABLE", "Result", "finished", "not_run"]
 

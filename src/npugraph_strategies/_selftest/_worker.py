@@ -1,4 +1,4 @@
-"""The process in which probes run that may hang or die: ``python -m npugraph_strategies.selftest._worker``.
+"""The process in which probes run that may hang or die: ``python -m npugraph_strategies._selftest._worker``.
 
 It writes what happens to a pipe, a JSON object on each line, as it happens.
 """
@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, TextIO, final
 
 import attrs
 
+from npugraph_strategies._selftest._catalogue import PROBES
+from npugraph_strategies._selftest._environment import environment
+from npugraph_strategies._selftest._lab import open_lab
+from npugraph_strategies._selftest._runner import damage, run_probe
 from npugraph_strategies.errors import RuntimeUnavailable
-from npugraph_strategies.selftest._catalogue import PROBES
-from npugraph_strategies.selftest._environment import environment
-from npugraph_strategies.selftest._lab import open_lab
-from npugraph_strategies.selftest._runner import damage, run_probe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from npugraph_strategies.selftest._probe import Probe, Step
+    from npugraph_strategies._selftest._probe import Probe, Step
 
 __all__ = ["main", "serve"]
 

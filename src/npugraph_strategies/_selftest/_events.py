@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Final, final
 
 import attrs
 
-from npugraph_strategies.selftest._graphs import add, capturing, replay, values
-from npugraph_strategies.selftest._probe import probe
+from npugraph_strategies._selftest._graphs import add, capturing, replay, values
+from npugraph_strategies._selftest._probe import probe
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from npugraph_strategies._selftest._lab import Lab
+    from npugraph_strategies._selftest._probe import Notes
     from npugraph_strategies.runtimes import RuntimeEvent, RuntimeGraph
-    from npugraph_strategies.selftest._lab import Lab
-    from npugraph_strategies.selftest._probe import Notes
 
 __all__ = ["PROBES"]
 

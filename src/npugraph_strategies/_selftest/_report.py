@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import attrs
 
-from npugraph_strategies.selftest._probe import Step
-from npugraph_strategies.selftest._results import AGREES, DIFFERS, NOT_OBSERVABLE, Result
+from npugraph_strategies._selftest._probe import Step
+from npugraph_strategies._selftest._results import AGREES, DIFFERS, NOT_OBSERVABLE, Result
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,19 +6,19 @@ import itertools
 import time
 from typing import TYPE_CHECKING
 
-from npugraph_strategies.selftest._apart import run_apart
-from npugraph_strategies.selftest._catalogue import PROBES
-from npugraph_strategies.selftest._environment import environment
-from npugraph_strategies.selftest._graphs import add, capturing, replayed, values
-from npugraph_strategies.selftest._lab import open_lab
-from npugraph_strategies.selftest._probe import Notes, Step
-from npugraph_strategies.selftest._results import Result, finished, not_run
+from npugraph_strategies._selftest._apart import run_apart
+from npugraph_strategies._selftest._catalogue import PROBES
+from npugraph_strategies._selftest._environment import environment
+from npugraph_strategies._selftest._graphs import add, capturing, replayed, values
+from npugraph_strategies._selftest._lab import open_lab
+from npugraph_strategies._selftest._probe import Notes, Step
+from npugraph_strategies._selftest._results import Result, finished, not_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from npugraph_strategies.selftest._lab import Lab
-    from npugraph_strategies.selftest._probe import Listener, Probe
+    from npugraph_strategies._selftest._lab import Lab
+    from npugraph_strategies._selftest._probe import Listener, Probe
 
 __all__ = ["damage", "run", "run_probe"]
 
