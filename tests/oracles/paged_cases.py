@@ -85,7 +85,7 @@ def paged_cases(draw: Any) -> PagedCase:
 
 def _latent_mask(draw: Any, sizes: _Sizes, queries: list[int]) -> tuple[dict[str, Any], list[torch.Tensor] | None]:
     """Return the arguments about masks and the mask [S, L] of each sequence; None stands for the rule of the type."""
-    kind = draw(st.sampled_from([None, "undefined", "mask_type_spec", "mask_type_mask_free"]))
+    kind = draw(st.sampled_from([None, "undefined", "mask_type_spec", "mask_type_free"]))
     form = draw(st.sampled_from(["none", "by token", "by position", "by sequence"]))
     batch, rows, columns = len(queries), max(queries), max(sizes.keys) + draw(st.integers(0, 2))
     shape = {"by token": (sum(queries),), "by position": (rows,), "by sequence": (batch, rows)}
@@ -100,7 +100,7 @@ def _latent_mask(draw: Any, sizes: _Sizes, queries: list[int]) -> tuple[dict[str
     given = hidden
     if draw(st.booleans()):
         given = torch.zeros(hidden.shape).masked_fill(hidden, float("-inf")).to(sizes.dtype)
-    return {"mask_type": kind, "mask": given}, None if kind == "mask_type_mask_free" else views
+    return {"mask_type": kind, "mask": given}, None if kind == "mask_type_free" else views
 
 
 @st.composite
@@ -114,7 +114,7 @@ def latent_cases(draw: Any) -> PagedCase:
     asked = [sizes.noise(length, sizes.heads, latent + rope) for length in queries]
     sequences = [Sequence(query, key, key[..., :latent]) for query, key in zip(asked, rows, strict=True)]
     options, masks = _latent_mask(draw, sizes, queries)
-    causal = options["mask_type"] == "mask_type_mask_free" or (
+    causal = options["mask_type"] == "mask_type_free" or (
         options["mask_type"] == "mask_type_spec" and "mask" not in options
     )
     results = []

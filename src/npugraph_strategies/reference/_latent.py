@@ -6,7 +6,7 @@ documentation is silent, the choices are:
 
 - `mask_type` None or `"undefined"`: a mask that is given is applied, and without one every cached token is seen;
 - `"mask_type_spec"` (speculative decoding): the same, but without a mask queries are causal, aligned to the right;
-- `"mask_type_mask_free"`: causal, aligned to the right; the mask's content is not read;
+- `"mask_type_free"`: causal, aligned to the right; the mask's content is not read;
 - a float mask is added to the scaled scores, a bool or integer mask hides where it is not zero;
 - a row that sees no token gives zeros, with a log-sum-exp of +inf;
 - the log-sum-exp is that of the scaled scores, in the dtype of `q_nope` unless the caller gives a float32 `lse`;

@@ -17,7 +17,7 @@ __all__ = ["LatentMask"]
 _TND: Final = Layout("TND", "TND")
 _PLAIN: Final = (None, "undefined")
 _SPECULATIVE: Final = "mask_type_spec"
-_FREE: Final = "mask_type_mask_free"
+_FREE: Final = "mask_type_free"
 _RIGHT_DOWN: Final = Sparsity(mode=3, before=0, after=0, by_row=True)
 
 
