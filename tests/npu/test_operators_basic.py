@@ -358,6 +358,7 @@ REDUCTIONS = {
     "var": (torch.var, FLOATS, CLOSE),
     "std": (torch.std, FLOATS, CLOSE),
     "var of all": (lambda x, **how: torch.var(x, correction=0, **how), FLOATS, CLOSE),
+    "var with a correction of 2": (lambda x, **how: torch.var(x, correction=2, **how), FLOATS, CLOSE),
     "std_mean": (torch.std_mean, FLOATS, CLOSE),
     "var_mean": (torch.var_mean, FLOATS, CLOSE),
     "amax": (torch.amax, ALL, EXACT),
@@ -744,6 +745,7 @@ FOREACH = {
     "lerp": lambda xs, ys: torch._foreach_lerp(xs, ys, 0.25),
     "addcmul": lambda xs, ys: torch._foreach_addcmul(xs, ys, ys, 0.5),
     "addcdiv": lambda xs, ys: torch._foreach_addcdiv(xs, ys, ys, [0.5, 2.0]),
+    "addcmul with a tensor of numbers": lambda xs, ys: torch._foreach_addcmul(xs, ys, ys, torch.tensor([0.5, 2.0])),
 }
 
 

@@ -58,15 +58,16 @@ Tensor at_least(const Tensor& self, const Tensor& other) { return at::maximum(se
     put_each(out, [&](size_t i) { return FUNCTION(x.at(i), y.at(i), alpha); });          \
   }
 
-#define EACH_TRIPLE(NAME, FUNCTION)                                                               \
-  ACLNN(Foreach##NAME##Scalar, (Tensors x, Tensors y, Tensors z, Tensor value, Tensors out)) {    \
-    put_each(out, [&](size_t i) { return FUNCTION(x.at(i), y.at(i), z.at(i), value.item()); });   \
-  }                                                                                               \
-  ACLNN(Foreach##NAME##ScalarV2, (Tensors x, Tensors y, Tensors z, Scalar value, Tensors out)) {  \
-    put_each(out, [&](size_t i) { return FUNCTION(x.at(i), y.at(i), z.at(i), value); });          \
-  }                                                                                               \
-  ACLNN(Foreach##NAME##ScalarList, (Tensors x, Tensors y, Tensors z, Scalars value, Tensors out)) { \
-    put_each(out, [&](size_t i) { return FUNCTION(x.at(i), y.at(i), z.at(i), value.at(i)); });    \
+// The numbers for each triple stand in one tensor.
+#define EACH_TRIPLE(NAME, FUNCTION)                                                                  \
+  ACLNN(Foreach##NAME##Scalar, (Tensors x, Tensors y, Tensors z, Tensor value, Tensors out)) {       \
+    put_each(out, [&](size_t i) { return FUNCTION(x.at(i), y.at(i), z.at(i), value.item()); });      \
+  }                                                                                                  \
+  ACLNN(Foreach##NAME##ScalarV2, (Tensors x, Tensors y, Tensors z, Scalar value, Tensors out)) {     \
+    put_each(out, [&](size_t i) { return FUNCTION(x.at(i), y.at(i), z.at(i), value); });             \
+  }                                                                                                  \
+  ACLNN(Foreach##NAME##ScalarList, (Tensors x, Tensors y, Tensors z, Tensor values, Tensors out)) {  \
+    put_each(out, [&](size_t i) { return FUNCTION(x.at(i), y.at(i), z.at(i), values[i].item()); });  \
   }
 
 EACH(Abs, at::abs)

@@ -68,18 +68,18 @@ ACLNN(NanMedianDim, (Tensor self, int64_t dim, bool keepdim, Tensor out, Tensor 
 ACLNN(All, (Tensor self, Ints dims, bool keepdim, Tensor out)) { put(out, at::all(self, all_if_none(dims), keepdim)); }
 ACLNN(Any, (Tensor self, Ints dims, bool keepdim, Tensor out)) { put(out, at::any(self, all_if_none(dims), keepdim)); }
 
-// Moments and norms.
+// Moments and norms. (A bare integer for the correction would choose the overload that takes a boolean.)
 ACLNN(VarCorrection, (Tensor self, Ints dims, int64_t correction, bool keepdim, Tensor out)) {
-  put(out, at::var(self, all_if_none(dims), correction, keepdim));
+  put(out, at::var(self, all_if_none(dims), Scalar(correction), keepdim));
 }
 ACLNN(VarMean, (Tensor self, Ints dims, int64_t correction, bool keepdim, Tensor var, Tensor mean)) {
-  put(var, mean, at::var_mean(self, all_if_none(dims), correction, keepdim));
+  put(var, mean, at::var_mean(self, all_if_none(dims), Scalar(correction), keepdim));
 }
 ACLNN(Std, (Tensor self, Ints dims, int64_t correction, bool keepdim, Tensor out)) {
-  put(out, at::std(self, all_if_none(dims), correction, keepdim));
+  put(out, at::std(self, all_if_none(dims), Scalar(correction), keepdim));
 }
 ACLNN(StdMeanCorrection, (Tensor self, Ints dims, int64_t correction, bool keepdim, Tensor std, Tensor mean)) {
-  put(std, mean, at::std_mean(self, all_if_none(dims), correction, keepdim));
+  put(std, mean, at::std_mean(self, all_if_none(dims), Scalar(correction), keepdim));
 }
 ACLNN(Norm, (Tensor self, Scalar p, Ints dims, bool keepdim, Tensor out)) {
   put(out, at::linalg_vector_norm(self, p, all_if_none(dims), keepdim));
