@@ -204,6 +204,14 @@ def test_sanitizers_are_built_beside(tree):
     assert done.stdout == "2 True\n"
 
 
+@needs_compiler
+def test_a_cache_that_cannot_be_written_to(tree):
+    """The error names the directory, and the variable that chooses another one."""
+    tree.cache.write_text("a file, not a directory")
+    with pytest.raises(errors.RuntimeUnavailable, match=r"cache cannot be written to .* NPUGRAPH_SIM_CACHE"):
+        tree.build()
+
+
 def test_an_unknown_sanitizer_is_refused(tmp_path):
     """The error lists those that there are."""
     with pytest.raises(errors.InvalidSetting, match="address,undefined"):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from npugraph_strategies.errors import BuildFailed, InvalidSetting
+from npugraph_strategies.errors import BuildFailed, InvalidSetting, RuntimeUnavailable
 from npugraph_strategies.simulator._cache import cache_directory, locked, prune, touch
 from npugraph_strategies.simulator._progress import progress
 from npugraph_strategies.simulator._toolchain import Toolchain, run, torch_directory
@@ -151,7 +151,7 @@ def build(
 
     Raises:
         BuildFailed: The compiler rejects the sources.
-        RuntimeUnavailable: There is no compiler, or torch has no headers.
+        RuntimeUnavailable: There is no compiler, torch has no headers, or the cache cannot be written to.
 
     """
     if sanitize not in (None, *SANITIZERS):
@@ -164,7 +164,11 @@ def build(
     commands = [plan.link_command(library, [], Path()) for library in made]
     home = cache / "homes" / _digest(*commands, *(o.key for objects in made.values() for o in objects))
     if not home.is_dir():
-        _make(plan, made, cache, home)
+        try:
+            _make(plan, made, cache, home)
+        except OSError as error:
+            problem = f"{cache} cannot be written to ({error}); name another directory in NPUGRAPH_SIM_CACHE"
+            raise RuntimeUnavailable("the CANN simulator", problem) from error
     touch(home)
     return home / "lib"
 

@@ -1,6 +1,10 @@
 // The parts of the driver that the simulator does not do: the older operator interface, shareable and virtual memory,
 // profiling, dumps and hand-made kernels. The symbols exist since torch_npu links them; a call says what is missing.
+#include <stdexcept>
+
+#include "model.h"
 #include "report.h"
+#include "scheduler.h"
 
 using namespace npusim;
 
@@ -10,15 +14,36 @@ struct Opaque {};  // stands for descriptors that only travel between calls of t
 
 aclError missing(const char* what) { return fail(kNotSupported, std::string(what) + " is not simulated"); }
 
+// An operator of the older path fails when its turn comes, or at the end of the capture that it would be part of. The
+// launch itself succeeds, since torch_npu's task queue does not survive one that fails: it would drop all later ones.
+aclError fail_later(const char* name, aclrtStream handle) {
+  const std::string what = std::string("the operator ") + name +
+                           " takes the older path (aclopCompileAndExecute), which is not simulated";
+  if (null_kernels()) return fail(kNotSupported, what);
+  {
+    const Scheduler::Lock lock(scheduler().mutex);
+    const StreamPtr stream = find_stream(handle);
+    if (stream && stream->capture) {
+      tell(what);
+      stream->capture->breaks(what);
+      return kSuccess;
+    }
+  }
+  return submit(handle, Work{name, {}, [what] { throw std::runtime_error(what); }});
+}
+
 }  // namespace
 
 // An operator comes here when torch_npu finds no aclnn symbol for it, or has none: the name tells which is wanted.
-NPUSIM_EXPORT aclError aclopCompileAndExecute(const char* name, ...) {
-  return fail(kNotSupported, std::string("the operator ") + name +
-                                 " takes the older path (aclopCompileAndExecute), which is not simulated");
+NPUSIM_EXPORT aclError aclopCompileAndExecute(const char* name, int, const void*, const void*, int, const void*,
+                                              const void*, const void*, int, int, const char*, aclrtStream stream) {
+  return fail_later(name, stream);
 }
 
-NPUSIM_EXPORT aclError aclopCompileAndExecuteV2(const char* name, ...) { return aclopCompileAndExecute(name); }
+NPUSIM_EXPORT aclError aclopCompileAndExecuteV2(const char* name, int, void*, void*, int, void*, void*, void*, int, int,
+                                                const char*, aclrtStream stream) {
+  return fail_later(name, stream);
+}
 
 NPUSIM_EXPORT void* aclopCreateAttr() { return new Opaque; }
 NPUSIM_EXPORT void aclopDestroyAttr(const void* attributes) { delete static_cast<const Opaque*>(attributes); }

@@ -251,7 +251,8 @@ void Scheduler::execute(Lock& lock, Candidate chosen) {
     try {
       if (task->kind != Kind::kKernel || !null_kernels()) task->run();
     } catch (const std::exception& error) {
-      problem = task->name + " failed: " + error.what();
+      const std::string what = error.what();
+      problem = task->name + " failed: " + what.substr(0, what.find("\nException raised from "));  // torch's own stack
     } catch (...) {
       problem = task->name + " failed";
     }
