@@ -11,6 +11,11 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _USAGE: Final = 2
+_NO_DRIVER: Final = """\
+torch cannot be imported, since torch_npu is installed and does not load here: {reason}
+Without an NPU, start on the simulated driver: npugraph-strategies simulate -- npugraph-strategies ...
+Or leave torch_npu alone, for commands that need none of it: set TORCH_DEVICE_BACKEND_AUTOLOAD=0
+"""
 _EXTRAS: Final = {"click": "cli", "rich": "cli", "hypothesis": "testing", "pytest": "testing"}
 
 
@@ -28,6 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if extra is None:
             raise
         sys.stderr.write(f"{error.name} is missing: pip install 'npugraph-strategies[{extra}]'\n")
+        return _USAGE
+    except RuntimeError as error:
+        if "backend extension" not in str(error):
+            raise
+        sys.stderr.write(_NO_DRIVER.format(reason=error.__cause__ or error))
         return _USAGE
 
 

@@ -10,12 +10,12 @@ import click
 __all__ = ["cli"]
 
 _COMMANDS: Final = {
-    "demo": "npugraph_strategies.cli._demo",
-    "ops": "npugraph_strategies.cli._ops",
-    "selftest": "npugraph_strategies.cli._selftest",
-    "simulate": "npugraph_strategies.cli._simulate",
+    "demo": "Decode text with a captured graph and compare every step with eager.",
+    "ops": "List the built-in operators and their update parameters.",
+    "selftest": "Observe the device's rules one by one, and compare them with what is known.",
+    "simulate": "Run a command with torch_npu on a simulated NPU.",
 }
-"""Modules by command; each has a click command called `command`."""
+"""What each command does, in a line; its module here is named like it and has a click command called `command`."""
 
 
 @final
@@ -28,12 +28,16 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's hook
         """Load a command, or return None for an unknown name."""
-        module = _COMMANDS.get(cmd_name)
-        if module is None:
+        if cmd_name not in _COMMANDS:
             return None
-        found = importlib.import_module(module).command
+        found = importlib.import_module(f"npugraph_strategies.cli._{cmd_name}").command
         assert isinstance(found, click.Command)  # noqa: S101 - narrows the type of a dynamic attribute
         return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's hook
+        """List the commands without loading them: some load torch, which may not be possible here."""
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(_COMMANDS.items()))
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -14,6 +14,7 @@ import torch
 from npugraph_strategies import HandlerRegistry, UpdateParams
 from npugraph_strategies.cli.__main__ import main
 from npugraph_strategies.cli._catalogue import Parameter, Workspace, catalogue
+from npugraph_strategies.cli._group import cli
 from npugraph_strategies.handlers import BUILTIN
 
 V2 = "npu::npu_fused_infer_attention_score_v2.default"
@@ -149,3 +150,34 @@ def test_any_other_missing_module_is_an_error(monkeypatch):
     monkeypatch.delitem(sys.modules, "npugraph_strategies.cli._ops", raising=False)
     with pytest.raises(ModuleNotFoundError, match="_catalogue"):
         main(["ops"])
+
+
+def test_help_tells_what_each_command_does(run):
+    """The list of commands, for which none is loaded, says what their own help says."""
+    shown = " ".join(run("--help").stdout.split())
+    for name in cli.list_commands(None):
+        assert f"{name} {cli.get_command(None, name).get_short_help_str(limit=200)}" in shown
+
+
+def test_torch_npu_without_a_driver_is_explained(capsys, monkeypatch):
+    """Where torch_npu keeps torch from being imported, the entry point names the way onto the simulator."""
+
+    def fail(**_):
+        raise RuntimeError("Failed to load the backend extension: torch_npu.") from ImportError("no libhccl.so")
+
+    monkeypatch.setattr(cli, "main", fail)
+    assert main(["demo"]) == 2
+    told = capsys.readouterr().err
+    assert "no libhccl.so" in told
+    assert "npugraph-strategies simulate --" in told
+
+
+def test_any_other_runtime_error_is_left_alone(monkeypatch):
+    """What torch_npu has no part in is not explained away."""
+
+    def fail(**_):
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(cli, "main", fail)
+    with pytest.raises(RuntimeError, match="something else"):
+        main(["demo"])
