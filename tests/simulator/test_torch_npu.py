@@ -142,3 +142,23 @@ def test_memory_outside_of_a_block_is_diagnosed():
     assert done.returncode == 1
     assert "507015" in done.stderr
     assert "was freed" in done.stderr
+
+
+def test_an_older_cann_is_asked_for_the_older_attention(tmp_path):
+    """Below CANN 8.1 torch_npu calls the second version of fused infer attention, which gives the same numbers."""
+    path = tmp_path / "trace.json"
+    done = run(
+        "import torch, torch_npu\n"
+        "from npugraph_strategies.reference._fused import KERNELS\n"
+        "torch.manual_seed(0)\n"
+        "query, key, value = (torch.randn(2, 2, n, 16, dtype=torch.float16) for n in (1, 9, 9))\n"
+        "options = dict(num_heads=2, scale=0.25, input_layout='BNSD', actual_seq_lengths_kv=[3, 9])\n"
+        "expected, _ = KERNELS['npu::npu_fused_infer_attention_score'].run(query, key, value, **options)\n"
+        "call = torch.ops.npu.npu_fused_infer_attention_score\n"
+        "out, _ = call(query.npu(), key.npu(), value.npu(), **options)\n"
+        "print(torch.allclose(out.cpu().float(), expected.float(), atol=2e-3))\n",
+        NPUGRAPH_SIM_CANN="8.0.0",
+        NPUGRAPH_SIM_TRACE=str(path),
+    )
+    assert done.stdout == "True\n", done.stderr
+    assert "aclnnFusedInferAttentionScoreV2" in path.read_text()
