@@ -199,8 +199,8 @@ class _Writer:
             elif kind == "side":
                 yield ("join", ORIGIN, SIDE)
                 step = self.op(SIDE)
-                # Nothing is allocated there: behind the task queue, memory for a stream that has just joined is, now and
-                # then, not in the graph's pool (docs/explanation/what-torch-npu-does.md).
+                # Nothing is allocated there: behind the task queue, memory for a stream that has just joined is now and
+                # then not in the graph's pool (docs/explanation/what-torch-npu-does.md).
                 yield (*step[:2], "add", *step[3:]) if step[2] in {"fresh", "turned"} else step
                 if self.chance(0.1):
                     break
