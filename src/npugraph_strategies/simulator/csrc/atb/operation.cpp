@@ -1,6 +1,7 @@
 #include "operation.h"
 
-#include <cstring>
+#include <c10/util/strides.h>
+
 #include <numeric>
 #include <stdexcept>
 
@@ -9,12 +10,6 @@ namespace {
 
 constexpr int32_t kPlainFormats[] = {-1, 0, 1, 2, 27, 30};  // undefined, NCHW, NHWC, ND, NDHWC, NCDHW
 constexpr size_t kMostTensors = 256;
-
-std::vector<int64_t> contiguous_strides(const std::vector<int64_t>& sizes) {
-  std::vector<int64_t> strides(sizes.size(), 1);
-  for (size_t d = sizes.size(); d-- > 1;) strides[d - 1] = strides[d] * std::max<int64_t>(sizes[d], 1);
-  return strides;
-}
 
 uint64_t bytes_of(const atb::TensorDesc& desc) {
   const int64_t* dims = desc.shape.dims;
@@ -50,7 +45,8 @@ Operand::Operand(const atb::Tensor& tensor) {
   require_sane(tensor);
   const atb::Dims& shape = tensor.desc.shape;
   descriptor_.sizes.assign(shape.dims, shape.dims + shape.dimNum);
-  descriptor_.strides = contiguous_strides(descriptor_.sizes);
+  const auto strides = c10::contiguous_strides(descriptor_.sizes);
+  descriptor_.strides.assign(strides.begin(), strides.end());
   descriptor_.storage_sizes = descriptor_.sizes;
   descriptor_.type = tensor.desc.dtype;
   descriptor_.format = tensor.desc.format;

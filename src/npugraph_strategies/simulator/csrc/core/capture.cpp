@@ -3,7 +3,6 @@
 #include <map>
 
 #include "choices.h"
-#include "config.h"
 #include "model.h"
 #include "report.h"
 #include "scheduler.h"
@@ -33,10 +32,6 @@ void leave(const Capture& capture) {
   all.erase(std::remove_if(all.begin(), all.end(), [&](const auto& one) { return one.get() == &capture; }), all.end());
 }
 
-aclError broken(const Capture& capture, const char* doing) {
-  return fail(kCaptureInvalidated, std::string(doing) + ": " + capture.broken_by);
-}
-
 // The streams whose last work the origin does not wait for, in words.
 std::string unjoined(const Capture& capture) {
   std::string names;
@@ -46,21 +41,35 @@ std::string unjoined(const Capture& capture) {
   return names;
 }
 
+// Why a capture that ends gives no graph; when there is nothing, the graph has its streams.
+aclError refuse_end(const Capture& capture) {
+  if (capture.broken) return fail(kCaptureInvalidated, "the end of a capture: " + capture.broken_by);
+  if (capture.group) return fail(kTaskGroupStatus, "the end of a capture in which a task group is still open");
+  if (const std::string names = unjoined(capture); !names.empty())
+    return fail(kStreamUnjoined, "the end of a capture: " + names);
+  if (const Code code = take_streams(*capture.model->device, capture.model->lanes.size()))
+    return fail(code, "the end of a capture: a graph takes a stream for each captured one");
+  return kSuccess;
+}
+
+// Give back the streams that a graph has taken.
+void give_back_streams(const Model& model) {
+  if (model.complete) model.device->streams_in_use -= static_cast<int>(model.lanes.size());
+}
+
 }  // namespace
 
 size_t Capture::lane_of(const Stream* stream) const {
   return std::find(streams.begin(), streams.end(), stream) - streams.begin();
 }
 
-size_t Capture::join(Stream* stream) {
+void Capture::join(Stream* stream) {
   streams.push_back(stream);
   model->lanes.push_back(npusim::Lane{stream->id, {}});
   for (auto& row : seen) row.push_back(0);
   seen.emplace_back(streams.size(), 0);
   work.push_back(0);
-  for (const auto& one : going_on())
-    if (one.get() == this) stream->capture = one;
-  return streams.size() - 1;
+  stream->capture = shared_from_this();
 }
 
 std::vector<std::shared_ptr<Model>> live_models() {
@@ -76,7 +85,7 @@ std::shared_ptr<Model> find_model(aclmdlRI handle) {
 
 void forget_captures() {
   while (!going_on().empty()) leave(*std::shared_ptr<Capture>(going_on().back()));
-  for (const auto& [handle, model] : models()) model->device->streams_in_use -= model->streams_taken;
+  for (const auto& [handle, model] : models()) give_back_streams(*model);
   models().clear();
   next_model_id = 1;
 }
@@ -177,28 +186,11 @@ NPUSIM_EXPORT aclError aclmdlRICaptureEnd(aclrtStream on, aclmdlRI* out) {
     return fail(kCaptureWrongThread, "the end of a capture on " + describe(*stream));
   // From here on the capture is over, well or not.
   leave(*capture);
-  const auto drop = [&] { models().erase(capture->model->handle); };
   if (out) *out = nullptr;
-  if (capture->broken) {
-    drop();
-    return broken(*capture, "the end of a capture");
-  }
-  if (capture->group) {
-    drop();
-    return fail(kTaskGroupStatus, "the end of a capture in which a task group is still open");
-  }
-  if (const std::string names = unjoined(*capture); !names.empty()) {
-    drop();
-    return fail(kStreamUnjoined, "the end of a capture: " + names);
-  }
   Model& model = *capture->model;
-  for (size_t lane = 0; lane < model.lanes.size(); ++lane) {
-    if (const Code code = take_stream(*model.device)) {
-      model.device->streams_in_use -= model.streams_taken;
-      drop();
-      return fail(code, "the end of a capture: a graph takes a stream for each captured one");
-    }
-    ++model.streams_taken;
+  if (const aclError code = refuse_end(*capture)) {
+    models().erase(model.handle);
+    return code;
   }
   model.complete = true;
   if (out) *out = model.handle;
@@ -232,7 +224,7 @@ NPUSIM_EXPORT aclError aclmdlRIExecuteAsync(aclmdlRI handle, aclrtStream on) {
   TaskPtr task = make_task(Kind::kLaunch, "graph " + std::to_string(model->id));
   task->model = model;
   // Replays of one graph do not overlap: it has one set of streams.
-  task->ready = [model, self = task.get()](const Run*) { return model->launched.front() == self && !model->executing; };
+  task->ready = [model, self = task.get()] { return model->launched.front() == self && !model->executing; };
   task->awaits = [model] { return "the replay of graph " + std::to_string(model->id) + " before it"; };
   if (!stream->capture && !stream->update) model->launched.push_back(task.get());
   return put(lock, *stream, std::move(task));
@@ -244,7 +236,7 @@ NPUSIM_EXPORT aclError aclmdlRIDestroy(aclmdlRI handle) {
   if (!model) return fail(kInvalidHandle, "destroying a graph that was destroyed already or never existed");
   if (!model->complete) return fail(kModelCaptured, "destroying a graph whose capture has not ended");
   if (!model->launched.empty()) return fail(kModelRunning, "destroying graph " + std::to_string(model->id));
-  model->device->streams_in_use -= model->streams_taken;
+  give_back_streams(*model);
   models().erase(handle);
   return kSuccess;
 }

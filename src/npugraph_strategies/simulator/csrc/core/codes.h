@@ -1,4 +1,4 @@
-// Every code that the simulated driver returns: number, name, and what it means in a diagnosis. One table.
+// Every code that the simulated driver returns: number, name, and, for the documentation, what it means. One table.
 #pragma once
 
 #include "abi.h"
@@ -47,6 +47,5 @@ enum Code : aclError {
 };
 
 const char* code_name(aclError code);     // "STREAM_CAPTURED"; "" for a code outside the table
-const char* code_meaning(aclError code);
 
 }  // namespace npusim

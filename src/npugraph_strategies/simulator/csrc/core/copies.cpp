@@ -36,15 +36,28 @@ aclError check_range(const char* doing, const char* which, const void* address, 
 
 bool on_device(const void* address) { return memory().device_of(address) >= 0; }
 
+// Which ends of a copy lie on a device, by its kind or, for the default kind, by where they are.
+bool writes_device(int kind, const void* to) {
+  return kind == kHostToDevice || kind == kDeviceToDevice || (kind == kDefault && on_device(to));
+}
+bool reads_device(int kind, const void* from) {
+  return kind == kDeviceToHost || kind == kDeviceToDevice || (kind == kDefault && on_device(from));
+}
+
 aclError check_copy(const char* doing, void* to, size_t room, const void* from, size_t bytes, int kind) {
   if (kind < kHostToHost || kind > kDefault) return fail(kParamInvalid, std::string(doing) + " of an unknown kind");
   if (bytes > room) return fail(kParamInvalid, std::string(doing) + ": more bytes than the destination has");
   if (bytes && (!to || !from)) return fail(kParamInvalid, std::string(doing) + ": an address is null");
-  if (kind == kHostToDevice || kind == kDeviceToDevice || (kind == kDefault && on_device(to)))
+  if (writes_device(kind, to))
     if (const aclError code = check_range(doing, "destination", to, bytes)) return code;
-  if (kind == kDeviceToHost || kind == kDeviceToDevice || (kind == kDefault && on_device(from)))
+  if (reads_device(kind, from))
     if (const aclError code = check_range(doing, "source", from, bytes)) return code;
   return kSuccess;
+}
+
+aclError check_fill(const char* doing, const void* to, size_t room, size_t bytes) {
+  if (bytes > room) return fail(kParamInvalid, "a fill: more bytes than the destination has");
+  return check_range(doing, "destination", to, bytes);
 }
 
 // Synchronous work happens under the lock, since the device may be waiting for a value in that memory.
@@ -130,8 +143,7 @@ NPUSIM_EXPORT aclError aclrtMemcpy(void* to, size_t room, const void* from, size
 }
 
 NPUSIM_EXPORT aclError aclrtMemset(void* to, size_t room, int32_t value, size_t bytes) {
-  if (bytes > room) return fail(kParamInvalid, "a fill: more bytes than the destination has");
-  if (const aclError code = check_range("a synchronous fill", "destination", to, bytes)) return code;
+  if (const aclError code = check_fill("a synchronous fill", to, room, bytes)) return code;
   if (const aclError code = unsafe_call("a synchronous fill")) return code;
   at_once([=] { std::memset(to, value, bytes); }, bytes);
   return kSuccess;
@@ -140,8 +152,7 @@ NPUSIM_EXPORT aclError aclrtMemset(void* to, size_t room, int32_t value, size_t 
 NPUSIM_EXPORT aclError aclrtMemcpyAsync(void* to, size_t room, const void* from, size_t bytes, int32_t kind,
                                         aclrtStream on) {
   if (const aclError code = check_copy("an asynchronous copy", to, room, from, bytes, kind)) return code;
-  const bool from_device = kind == kDeviceToHost || kind == kDeviceToDevice || (kind == kDefault && on_device(from));
-  const bool to_device = kind == kHostToDevice || kind == kDeviceToDevice || (kind == kDefault && on_device(to));
+  const bool from_device = reads_device(kind, from), to_device = writes_device(kind, to);
   const bool pageable = (!from_device && !memory().pinned(from)) || (!to_device && !memory().pinned(to));
   if (pageable && (from_device || to_device))
     if (const aclError code = unsafe_call("an asynchronous copy with pageable host memory")) return code;
@@ -169,8 +180,7 @@ NPUSIM_EXPORT aclError aclrtMemcpyAsync(void* to, size_t room, const void* from,
 }
 
 NPUSIM_EXPORT aclError aclrtMemsetAsync(void* to, size_t room, int32_t value, size_t bytes, aclrtStream on) {
-  if (bytes > room) return fail(kParamInvalid, "a fill: more bytes than the destination has");
-  if (const aclError code = check_range("an asynchronous fill", "destination", to, bytes)) return code;
+  if (const aclError code = check_fill("an asynchronous fill", to, room, bytes)) return code;
   Scheduler::Lock lock(scheduler().mutex);
   const StreamPtr stream = find_stream(on);
   if (!stream) return fail(kInvalidHandle, "an asynchronous fill on a stream that does not exist");

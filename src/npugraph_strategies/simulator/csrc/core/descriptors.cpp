@@ -8,7 +8,6 @@ using namespace npusim;
 
 namespace {
 
-// torch_npu destroys the descriptor of every optional argument, those that are absent and null too.
 // torch_npu releases every argument of an operator alike, those left out included: null is nothing to do.
 template <typename T>
 aclError destroy(const T* one) {

@@ -1,4 +1,4 @@
-// Events. An ordinary one remembers how often it was recorded; an external one is a flag that outlives captures.
+// Events. An ordinary one remembers its last record; an external one is a flag that outlives captures.
 #pragma once
 
 #include <memory>

@@ -69,6 +69,14 @@ aclError check_value(const char* doing, const void* address) {
   return kSuccess;
 }
 
+// The host may not look at an event that a capture has recorded. Returns 0 or the code, with the capture broken.
+aclError looks_at_event(const char* did, const char* doing, const Event& event) {
+  const std::shared_ptr<Capture> capture = event.captured ? event.capture.lock() : nullptr;
+  if (!capture) return kSuccess;
+  capture->breaks(std::string("the host ") + did + " " + describe(event));
+  return fail(choices::kSynchronizeCapturedEvent, std::string(doing) + " " + describe(event));
+}
+
 std::string named(const void* address) {
   std::ostringstream text;
   text << "the value at " << address;
@@ -160,12 +168,12 @@ NPUSIM_EXPORT aclError aclrtRecordEvent(aclrtEvent handle, aclrtStream on) {
   if (found.stream->update) return put_into_update(*found.stream, std::move(task));
   if (found.stream->capture && !event->external) return record_captured(lock, *found.stream, event);
   if (event->external) {
-    task->effect = [event](Run*) { event->flag = true; };
+    task->effect = [event] { event->flag = true; };
   } else {
     event->captured = false;
     if (event->recorded) event->last = std::make_shared<Mark>();
     event->recorded = true;
-    task->effect = [mark = event->last](Run*) { *mark = {true, Clock::now()}; };
+    task->effect = [mark = event->last] { *mark = {true, Clock::now()}; };
   }
   return put(lock, *found.stream, std::move(task));
 }
@@ -176,7 +184,7 @@ NPUSIM_EXPORT aclError aclrtResetEvent(aclrtEvent handle, aclrtStream on) {
   if (const aclError code = find("resetting an event", on, handle, &found)) return code;
   if (!found.event->external) return kSuccess;  // an ordinary event is reset by its next record
   TaskPtr task = make_task(Kind::kReset, describe(*found.event));
-  task->effect = [event = found.event](Run*) { event->flag = false; };
+  task->effect = [event = found.event] { event->flag = false; };
   return put(lock, *found.stream, std::move(task));
 }
 
@@ -189,11 +197,11 @@ NPUSIM_EXPORT aclError aclrtStreamWaitEvent(aclrtStream on, aclrtEvent handle) {
     return wait_captured(lock, *found.stream, event);
   TaskPtr task = make_task(Kind::kWait, describe(*event));
   if (event->external) {
-    task->ready = [event](const Run*) { return event->flag; };
+    task->ready = [event] { return event->flag; };
     task->awaits = [event] { return "a record of " + describe(*event); };
   } else {
     // An event that nobody has recorded holds up a strict device, so that the missing record comes to light.
-    if (event->recorded || config().strict) task->ready = [mark = event->last](const Run*) { return mark->reached; };
+    if (event->recorded || config().strict) task->ready = [mark = event->last] { return mark->reached; };
     task->awaits = [event] {
       return (event->recorded ? "the record of " : "a record, which nobody has asked for, of ") + describe(*event);
     };
@@ -205,10 +213,7 @@ NPUSIM_EXPORT aclError aclrtSynchronizeEventWithTimeout(aclrtEvent handle, int32
   Scheduler::Lock lock(scheduler().mutex);
   const EventPtr event = find_event(handle);
   if (!event) return fail(kInvalidHandle, "synchronising with an event that does not exist");
-  if (const std::shared_ptr<Capture> capture = event->captured ? event->capture.lock() : nullptr) {
-    capture->breaks("the host synchronised with " + describe(*event));
-    return fail(choices::kSynchronizeCapturedEvent, "synchronising with " + describe(*event));
-  }
+  if (const aclError barred = looks_at_event("synchronised with", "synchronising with", *event)) return barred;
   const std::shared_ptr<Mark> mark = event->recorded ? event->last : nullptr;
   return scheduler().wait(lock, "synchronising with " + describe(*event),
                           [event, mark] { return event->external ? event->flag : !mark || mark->reached; },
@@ -221,10 +226,7 @@ static aclError query(aclrtEvent handle, int32_t* status, int32_t complete, int3
   Scheduler::Lock lock(scheduler().mutex);
   const EventPtr event = find_event(handle);
   if (!event) return fail(kInvalidHandle, "querying an event that does not exist");
-  if (const std::shared_ptr<Capture> capture = event->captured ? event->capture.lock() : nullptr) {
-    capture->breaks("the host queried " + describe(*event));
-    return fail(choices::kSynchronizeCapturedEvent, "querying " + describe(*event));
-  }
+  if (const aclError barred = looks_at_event("queried", "querying", *event)) return barred;
   scheduler().step(lock, 1);
   const bool done = event->external ? event->flag : !event->recorded || event->last->reached;
   return give(status, done ? complete : not_ready);
@@ -261,7 +263,7 @@ NPUSIM_EXPORT aclError aclrtValueWait(void* address, uint64_t value, uint32_t fl
   const uint64_t serial = task->serials[0];
   // Memory that is gone lets the wait pass, so that its failure is told instead of a stall.
   const auto gone = [address, serial] { return memory().holder(address, 8) != serial; };
-  task->ready = [=](const Run*) { return gone() || holds(load(address), value, flag); };
+  task->ready = [=] { return gone() || holds(load(address), value, flag); };
   task->awaits = [=] {
     return named(address) + " to be " + kComparison[flag] + " " + std::to_string(value) +
            (gone() || scheduler().executing() ? "" : " (it is " + std::to_string(load(address)) + ")");

@@ -1,4 +1,6 @@
 // Task groups: operators of a capture whose arguments can be replaced later; and the updates that replace them.
+#include <algorithm>
+
 #include "choices.h"
 #include "model.h"
 #include "report.h"
@@ -16,9 +18,11 @@ struct Place {
 
 // The group behind a handle, while its graph lives.
 Place find_group(aclrtTaskGrp handle) {
-  for (const std::shared_ptr<Model>& model : live_models())
-    for (const auto& group : model->groups)
-      if (group->handle == handle) return {model, group.get()};
+  for (const std::shared_ptr<Model>& model : live_models()) {
+    const auto place = std::lower_bound(model->groups.begin(), model->groups.end(), handle,
+                                        [](const auto& group, aclrtTaskGrp wanted) { return group->handle < wanted; });
+    if (place != model->groups.end() && (*place)->handle == handle) return {model, place->get()};
+  }
   return {};
 }
 
@@ -117,7 +121,7 @@ NPUSIM_EXPORT aclError aclmdlRICaptureTaskUpdateEnd(aclrtStream on) {
   // The patch is work of the update's stream: it happens when that gets there, whatever the graph is doing then.
   TaskPtr task = make_task(Kind::kPatch, "task group " + std::to_string(group.id) + " of graph " +
                                              std::to_string(update->model->id));
-  task->effect = [model = update->model, &group, replacements = update->replacements](Run*) {
+  task->effect = [model = update->model, &group, replacements = update->replacements] {
     for (size_t i = 0; i < replacements.size(); ++i) group.nodes[i]->task = replacements[i];
   };
   scheduler().enqueue(lock, *stream, std::move(task));

@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "event.h"
@@ -42,8 +41,7 @@ struct Model {
   int id = 0;
   Device* device = nullptr;
   std::vector<Lane> lanes;
-  std::vector<std::unique_ptr<Group>> groups;
-  int streams_taken = 0;
+  std::vector<std::unique_ptr<Group>> groups;  // in the order of their handles
   std::deque<const Task*> launched;  // launches enqueued and not yet finished, in their order
   bool complete = false;       // its capture has ended well
   uint64_t launches = 0;       // launches begun so far
@@ -60,7 +58,7 @@ struct Run {
   bool finished() const;
 };
 
-struct Capture {
+struct Capture : std::enable_shared_from_this<Capture> {
   std::shared_ptr<Model> model;
   Stream* origin = nullptr;
   int mode = 0;                // 0 global, 1 of its thread, 2 relaxed
@@ -73,7 +71,7 @@ struct Capture {
   Group* group = nullptr;                    // the open task group
 
   size_t lane_of(const Stream* stream) const;
-  size_t join(Stream* stream);
+  void join(Stream* stream);
   void breaks(const std::string& why) { if (!broken) { broken = true; broken_by = why; } }
 };
 

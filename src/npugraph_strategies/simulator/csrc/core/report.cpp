@@ -23,17 +23,6 @@ const char* code_name(aclError code) {
   }
 }
 
-const char* code_meaning(aclError code) {
-  switch (code) {
-#define NPUSIM_CODE(NAME, NUMBER, TEXT, MEANING) \
-  case NUMBER:                                   \
-    return MEANING;
-    NPUSIM_CODES(NPUSIM_CODE)
-#undef NPUSIM_CODE
-    default: return "";
-  }
-}
-
 void tell(const std::string& text) {
   std::fprintf(stderr, "[npu simulator] %s\n", text.c_str());
   std::fflush(stderr);

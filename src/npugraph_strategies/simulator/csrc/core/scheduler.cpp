@@ -171,10 +171,10 @@ bool Scheduler::ready(const Stream& stream, int lane) const {
     if (run.busy[lane] || run.next[lane] >= nodes.size()) return false;
     const Node& node = *nodes[run.next[lane]];
     if (node.waits && run.next[node.lane] < node.position) return false;
-    return !node.task->ready || node.task->ready(&run);
+    return !node.task->ready || node.task->ready();
   }
   const Task& task = *stream.queue.front();
-  return !task.ready || task.ready(nullptr);
+  return !task.ready || task.ready();
 }
 
 std::vector<Scheduler::Candidate> Scheduler::candidates() const {
@@ -292,7 +292,7 @@ void Scheduler::host_main() {
 void Scheduler::finish(const Candidate& where, const TaskPtr& task, Clock::time_point started) {
   Stream& stream = *where.stream;
   Run* run = where.lane < 0 ? nullptr : stream.run.get();
-  if (task->effect) task->effect(run);
+  if (task->effect) task->effect();
   const Clock::time_point since = run ? run->since[where.lane] : stream.head_since;
   trace().step(stream, where.lane, *task, since, started);
   if (!run) {

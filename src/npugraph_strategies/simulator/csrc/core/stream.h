@@ -16,6 +16,7 @@ namespace npusim {
 
 struct Capture;
 struct Group;
+struct Run;  // one execution of a graph (model.h)
 struct Stream;
 
 using Clock = std::chrono::steady_clock;
@@ -61,7 +62,7 @@ struct Stream {
 Device* current_device();                       // of this thread, or null when none was set
 StreamPtr find_stream(aclrtStream handle);      // null handle: the default stream; null result: no such stream
 std::vector<Device>& devices();
-Code take_stream(Device& device);               // kNoStreams when they have run out
+Code take_streams(Device& device, size_t count);  // kNoStreams when there are fewer
 std::string describe(const Stream& stream);     // "stream 3 of device 0"
 void forget_streams();                          // all but the default ones
 

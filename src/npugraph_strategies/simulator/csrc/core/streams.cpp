@@ -63,7 +63,7 @@ aclError create_stream(aclrtStream* out) {
   const Scheduler::Lock lock(scheduler().mutex);
   Device* device = current_device();
   if (!device) return fail(kContextNull, "making a stream, and no device is set in this thread");
-  if (const Code code = take_stream(*device)) return fail(code, "making a stream");
+  if (const Code code = take_streams(*device, 1)) return fail(code, "making a stream");
   *out = make_stream(*device)->handle;
   return kSuccess;
 }
@@ -116,9 +116,9 @@ StreamPtr find_stream(aclrtStream handle) {
   return nullptr;
 }
 
-Code take_stream(Device& device) {
-  if (device.streams_in_use >= config().streams) return kNoStreams;
-  ++device.streams_in_use;
+Code take_streams(Device& device, size_t count) {
+  if (device.streams_in_use + static_cast<int>(count) > config().streams) return kNoStreams;
+  device.streams_in_use += static_cast<int>(count);
   return kSuccess;
 }
 
@@ -140,9 +140,7 @@ std::string describe(const Stream& stream) {
 using namespace npusim;
 
 NPUSIM_EXPORT aclError aclrtGetDeviceCount(uint32_t* count) {
-  if (!count) return fail(kParamInvalid, "no place for the number of devices");
-  *count = static_cast<uint32_t>(config().devices);
-  return kSuccess;
+  return give(count, static_cast<uint32_t>(config().devices));
 }
 
 NPUSIM_EXPORT aclError aclrtSetDevice(int32_t index) {

@@ -11,7 +11,6 @@
 
 namespace npusim {
 
-struct Run;     // one execution of a graph (model.h)
 struct Model;
 
 enum class Kind { kKernel, kCopy, kFill, kRecord, kWait, kReset, kValueWrite, kValueWait, kHostCall, kLaunch, kPatch };
@@ -23,11 +22,11 @@ struct Task {
   std::string name;
   std::vector<Extent> extents;    // device memory it touches
   std::vector<uint64_t> serials;  // the allocation that held each extent when the task was made
-  std::function<void()> run;              // on the device thread, without locks; may be empty
-  std::function<bool(const Run*)> ready;  // under the lock; empty: always
-  std::function<void(Run*)> effect;       // under the lock, when the task has run
-  std::function<std::string()> awaits;    // under the lock, for the report of a stall
-  std::shared_ptr<Model> model;           // of a launch
+  std::function<void()> run;            // on the device thread, without locks; may be empty
+  std::function<bool()> ready;          // under the lock; empty: always
+  std::function<void()> effect;         // under the lock, when the task has run
+  std::function<std::string()> awaits;  // under the lock, for the report of a stall
+  std::shared_ptr<Model> model;         // of a launch
 };
 
 using TaskPtr = std::shared_ptr<Task>;
