@@ -41,16 +41,13 @@ def run(
     """
     reasons = {probe.name: _reason(probe, kind, hazardous=hazardous) for probe in probes}
     able = [probe for probe in probes if reasons[probe.name] is None]
-    results: dict[str, Result] = {}
-    for probe in probes:
-        reason = reasons[probe.name]
-        if reason is not None:
-            results[probe.name] = not_run(probe, reason)
+    left_out = [not_run(probe, reason) for probe in probes if (reason := reasons[probe.name]) is not None]
     if kind == "npu":
         found, running = run_apart(kind, able, seconds=seconds)
     else:
         found, running = environment(open_lab(kind)), _run_here(kind, able)
-    for result in itertools.chain(tuple(results.values()), running):
+    results: dict[str, Result] = {}
+    for result in itertools.chain(left_out, running):
         results[result.probe] = result
         watch(result)
     return found, tuple(results[probe.name] for probe in probes)

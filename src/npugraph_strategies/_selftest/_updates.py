@@ -13,6 +13,7 @@ from npugraph_strategies._selftest._probe import ANY_ERROR, probe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from npugraph_strategies._selftest._graphs import Group
     from npugraph_strategies._selftest._lab import Lab
     from npugraph_strategies._selftest._probe import Notes
     from npugraph_strategies.runtimes import RuntimeStream
@@ -29,6 +30,13 @@ def _update_and_wait(lab: Lab, handle: Any, launch: Callable[[], object], stream
     """Update, and wait: what does not fit may be found by the driver only when the stream gets there."""
     update(lab, handle, launch, stream)
     lab.runtime.synchronize(stream)
+
+
+def _misfit(lab: Lab, notes: Notes, made: Group, launch: Callable[[], object]) -> None:
+    """Update by what does not fit the group, and then by what does."""
+    stream = lab.runtime.new_stream()
+    notes.call("update", _update_and_wait, lab, made.handle, launch, stream)
+    notes.call("next update", update, lab, made.handle, lambda: add(made.x, made.y, made.out), stream)
 
 
 @probe(
@@ -114,25 +122,18 @@ def _empty(lab: Lab, notes: Notes) -> None:
 @probe("update.number", "An update launches as many operators as the group has", {"update": ANY_ERROR})
 def _number(lab: Lab, notes: Notes) -> None:
     made, z, other = grouped(lab), lab.tensor(100.0), lab.tensor(-1.0)
-    stream = lab.runtime.new_stream()
 
     def twice() -> None:
         add(made.x, z, made.out)
         add(made.x, z, other)
 
-    notes.call("update", _update_and_wait, lab, made.handle, twice, stream)
-    notes.call("next update", update, lab, made.handle, lambda: add(made.x, made.y, made.out), stream)
+    _misfit(lab, notes, made, twice)
 
 
 @probe("update.type", "An update launches operators of the same type", {"update": ANY_ERROR})
 def _type(lab: Lab, notes: Notes) -> None:
-    made, z, stream = grouped(lab), lab.tensor(100.0), lab.runtime.new_stream()
-
-    def another() -> None:
-        torch.mul(made.x, z, out=made.out)
-
-    notes.call("update", _update_and_wait, lab, made.handle, another, stream)
-    notes.call("next update", update, lab, made.handle, lambda: add(made.x, made.y, made.out), stream)
+    made, z = grouped(lab), lab.tensor(100.0)
+    _misfit(lab, notes, made, lambda: torch.mul(made.x, z, out=made.out))
 
 
 @probe("update.on-a-capturing-stream", "A capturing stream cannot update", {"begin": "107033"})
